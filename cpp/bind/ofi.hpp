@@ -160,11 +160,14 @@ struct OfiCq {
   ofi::Slots slots;
   std::deque<Entry> side;  // read for other reasons, before the application asked
   int format = 0;
-  bool waits = true;   // sread is allowed
-  bool polls = false;  // the library has no wait object for it
-  size_t silent = 0;   // operations under way that have no entry
-  size_t large = 0;    // of many bytes
+  bool waits = true;     // sread is allowed
+  bool polls = false;    // the library has no wait object for it
+  uint64_t signals = 0;  // calls of cq.signal()
+  size_t silent = 0;     // operations under way that have no entry
+  size_t large = 0;      // of many bytes
   [[nodiscard]] ofi::FidCq* get() const noexcept { return reinterpret_cast<ofi::FidCq*>(h.fid); }
+  // sread looks again and again, instead of waiting in the library.
+  [[nodiscard]] bool looks() const noexcept { return polls || !domain->thread_safe; }
 };
 // Reads the queue for the sake of operations without entries, whose references are dropped; entries of others are kept.
 void ofi_sweep(OfiCq& cq);
@@ -226,6 +229,8 @@ extern PyType_Slot g_ofi_eq_slots[];
 void register_ofi(Module& m);
 void register_ofi_info(Module& m);
 void register_ofi_queues(Module& m);
+void register_ofi_counters(Module& m);
+void register_ofi_event_queues(Module& m);
 void register_ofi_endpoint(Module& m);
 
 // Addresses: bytes, or text under FI_ADDR_STR.

@@ -46,6 +46,26 @@ bool elements(const char* method, const char* name, const Buf& b, size_t size, s
   return false;
 }
 
+// The most elements of a call are the library's to say; some providers do not check them, and write beyond their
+// memory.
+bool count_ok(OfiEp& ep, const char* method, Family family, const Pair& pair, uint64_t count) {
+  const auto call = ofi::op(ep.get()->atomic, family == Family::base    ? &ofi::AtomicOps::writevalid
+                                              : family == Family::fetch ? &ofi::AtomicOps::readwritevalid
+                                                                        : &ofi::AtomicOps::compwritevalid);
+  size_t most = 0;
+  const int r = call == nullptr ? -fi_err::kENOSYS : call(ep.get(), pair.datatype, pair.op, &most);
+  if (r == -fi_err::kENOSYS || (r == 0 && count <= most)) [[likely]]
+    return true;
+  if (r != 0) {
+    ofi_set_error(method, r, "datatype " + std::to_string(pair.datatype) + " with op " + std::to_string(pair.op));
+  } else {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(count) + " elements; at most " +
+                                   std::to_string(most) +
+                                   " in a call\n  try: several calls (query_atomic tells how many)");
+  }
+  return false;
+}
+
 // HOT. A call with one buffer of each kind.
 PyObject* one_atomic(PyObject* self, const char* method, Family family, const OneAtomic& p, bool inject) {
   OfiEp* ep = ofi_ep_of(self, method);
@@ -97,11 +117,12 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
     }
     count = wanted;
   }
+  const OfiOp op{method, kOfiTransmit, ep->tx_flags | (inject ? kOfiInject : 0), count * pair.size, false};
   if (!ofi_ready(*ep, method, peer, false) || (!inject && !ofi_described(*ep, method, operand, desc)) ||
-      !ofi_described(*ep, method, result, result_desc)) {
+      !ofi_described(*ep, method, compare, compare_desc) || !ofi_described(*ep, method, result, result_desc) ||
+      !count_ok(*ep, method, family, pair, count) || !ofi_fits(*ep, op, 1, family == Family::base)) {
     return nullptr;
   }
-  OfiOp op{method, kOfiTransmit, ep->tx_flags, 0, false};
   if (inject) {
     return ofi_post_inject(ep, op, [&]() -> ssize_t {
       const auto call = ofi::op(ep->get()->atomic, &ofi::AtomicOps::inject);
@@ -145,8 +166,7 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
   OfiList operand, compare, result;
   ofi::Addr peer = ~uint64_t{0};
   uint64_t addr = 0, key = 0, flags = message ? 0 : ep->tx_flags, data = 0;
-  std::array<ofi::RmaIov, ofi::kIovMax> remote;
-  size_t remote_count = 0;
+  OfiRemote remote;
   if (!to_u64(flags_arg, &flags, method, "flags") || !pair.take(p.datatype, p.op, method) ||
       !to_u64(p.dest, &peer, method, "dest_addr") || !to_u64(p.data, &data, method, "data") ||
       !operand.acquire(p.iov, false, p.iov_count, method, pair.size) || !operand.take_descs(p.desc, method)) {
@@ -160,23 +180,38 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
       (!result.acquire(p.resultv, true, nullptr, method, pair.size) || !result.take_descs(p.result_desc, method))) {
     return nullptr;
   }
-  if (message ? !ofi_remote(p.rma, p.rma_count, method, true, &remote, &remote_count)
+  if (message ? !ofi_remote(p.rma, p.rma_count, method, true, &remote.iov, &remote.count)
               : !target_ok(method, p.addr, p.key, &addr, &key)) {
     return nullptr;
   }
-  if (!ofi_ready(*ep, method, peer, false) || !operand.all_described(*ep, method) || !result.all_described(*ep, method))
+  const OfiOp op{method, kOfiTransmit, flags, operand.total, false};
+  const uint64_t bytes = operand.count != 0 ? operand.total : result.total;  // a read has no operand
+  if (!ofi_ready(*ep, method, peer, false) || !operand.all_described(*ep, method) ||
+      !compare.all_described(*ep, method) || !result.all_described(*ep, method) ||
+      !count_ok(*ep, method, family, pair, bytes / pair.size)) {
     return nullptr;
+  }
+  for (const OfiList* list : {&operand, &compare, &result}) {
+    if (!ofi_fits(*ep, op, list->count, family == Family::base)) return nullptr;
+  }
+  if ((family == Family::compare && compare.total < bytes) || (family != Family::base && result.total < bytes)) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": the operands have " + std::to_string(bytes) +
+                                   " bytes, the values to compare with " + std::to_string(compare.total) +
+                                   ", the room for results " + std::to_string(result.total) +
+                                   "\n  try: lists of the same number of elements");
+    return nullptr;
+  }
+  if (message && !remote.fits(*ep, method, bytes / pair.size, "elements")) return nullptr;
   std::array<const Buf*, ofi::kHeldMax> bufs;
   size_t held = 0;
   for (const OfiList* list : {&operand, &compare, &result}) {
     for (size_t i = 0; i < list->count; ++i) bufs[held++] = list->pointers[i];
   }
-  const OfiOp op{method, kOfiTransmit, flags, 0, false};
   return ofi_post(ep, op, p.context, bufs.data(), held, [&](void* context) -> ssize_t {
     const ofi::AtomicOps* ops = ep->get()->atomic;
     if (message) {
-      const ofi::MsgAtomic msg{operand.ioc.data(), operand.descs(), operand.count, peer,    remote.data(),
-                               remote_count,       pair.datatype,   pair.op,       context, data};
+      const ofi::MsgAtomic msg{operand.ioc.data(), operand.descs(), operand.count, peer,    remote.iov.data(),
+                               remote.count,       pair.datatype,   pair.op,       context, data};
       if (family == Family::base) {
         const auto call = ofi::op(ops, &ofi::AtomicOps::writemsg);
         return call == nullptr ? -fi_err::kENOSYS : call(ep->get(), &msg, flags);

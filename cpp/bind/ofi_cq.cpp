@@ -1,13 +1,12 @@
-// cpp/bind/ofi_cq.cpp: completion queues, counters and event queues of a real libfabric.
+// cpp/bind/ofi_cq.cpp: completion queues of a real libfabric.
 //
 // HOT: read. It asks the library once, and finds the operation of each entry by the address of its context.
 #include <nanobind/stl/tuple.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
 
-#include "bind/ofi.hpp"
+#include "bind/ofi_queue.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 
@@ -17,7 +16,6 @@ namespace {
 
 constexpr size_t kReadMax = 64;            // entries that one call of the library returns
 constexpr uint64_t kMultiRecv = 1u << 16;  // FI_MULTI_RECV
-constexpr int kSliceMs = 50;               // a waiting thread looks for Ctrl-C after this time
 PyObject* g_ofi_entry_types[5] = {};       // context, msg, data, tagged, error
 
 OfiCq* cq_of(PyObject* self, const char* call) {
@@ -175,6 +173,10 @@ PyObject* refuse_read(const char* call, ssize_t code) {
 PyObject* read_now(OfiCq& cq, const char* call, size_t count, bool from) {
   PyObject* list = PyList_New(0);
   if (list == nullptr) return nullptr;
+  if (count == 0) {  // progress without entries
+    Raw raw;
+    (void)ask(cq, &raw, 0, from, nullptr, 0);
+  }
   bool broken = false;
   const ssize_t r = move_entries(cq, list, count, from, &broken);
   if (broken || (r < 0 && PyList_GET_SIZE(list) == 0)) {
@@ -210,19 +212,6 @@ PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
   return read_call(self, g_readfrom, true, args, nargs, kwnames);
 }
 
-// Milliseconds to wait in one call: at least one, so that a short rest of the time is not spent spinning.
-int slice_ms(uint64_t deadline) {
-  if (deadline == kForever) return kSliceMs;
-  const uint64_t now = now_ns();
-  if (now >= deadline) return 0;
-  return static_cast<int>(std::clamp<uint64_t>((deadline - now + 999'999) / 1'000'000, 1, kSliceMs));
-}
-void rest() {
-  const ReleasedGil released;
-  const timespec moment{0, 200'000};
-  ::nanosleep(&moment, nullptr);
-}
-
 PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* args, Py_ssize_t nargs,
                     PyObject* kwnames) {
   PyObject* a[3];
@@ -241,6 +230,7 @@ PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* ar
     return nullptr;
   }
   const std::shared_ptr<OfiCq> kept = nb::inst_ptr<OfiCore<OfiCq>>(self)->box;
+  const uint64_t signals = cq->signals;
   for (;;) {
     PyObject* list = read_now(*cq, s.method, count, from);
     if (list == nullptr || PyList_GET_SIZE(list) > 0 || count == 0) return list;
@@ -250,7 +240,7 @@ PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* ar
       set_error(fi_err::kEAGAIN, std::string(s.method) + ": no completion within the timeout");
       return nullptr;
     }
-    if (cq->polls || !cq->domain->thread_safe) {
+    if (cq->looks()) {
       rest();
     } else {
       Raw raw;
@@ -278,6 +268,10 @@ PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* ar
         ofi_set_error(s.method, n);
         return nullptr;
       }
+    }
+    if (cq->signals != signals) {
+      ofi_set_error(s.method, -125);  // FI_ECANCELED
+      return nullptr;
     }
     if (PyErr_CheckSignals() != 0) return nullptr;
     if (cq->h.closing || cq->h.fid == nullptr) {
@@ -329,7 +323,7 @@ void make_cq(OfiCore<OfiCq>* self, const OfiCore<OfiDomain>& domain, size_t size
 
 void close_cq(OfiCore<OfiCq>& self) {
   OfiCq& cq = *self.box;
-  if (cq.h.fid != nullptr && !cq.h.forked() && cq.h.calls > 0) {
+  if (cq.h.fid != nullptr && !cq.h.forked() && cq.h.calls > 0 && !cq.looks()) {
     if (const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::signal)) (void)call(cq.get());
   }
   const bool drops = ofi_may_drop(cq.h);
@@ -374,185 +368,6 @@ nb::object read_error(OfiCore<OfiCq>& self, uint64_t flags) {
                         e.prov_errno, err_data, e.src_addr, words);
 }
 
-template <typename T>
-int descriptor(OfiCore<T>& self) {
-  T& t = ofi_open(self, "fd");
-  int fd = -1;
-  const int r = t.h.fid->ops->control(t.h.fid, ofi::kGetWait, &fd);
-  ofi_check("fi_control(FI_GETWAIT)", r);
-  return fd;
-}
-template <typename T>
-uint64_t number_of_fid(const OfiCore<T>& core) {
-  return reinterpret_cast<uint64_t>(core.box->h.fid);
-}
-
-// ---- counters ------------------------------------------------------------------------------------------------------
-
-void make_cntr(OfiCore<OfiCntr>* self, const OfiCore<OfiDomain>& domain, int events, int wait_obj, uint64_t flags) {
-  OfiDomain& d = ofi_open(domain, "cntr_open");
-  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::cntr_open);
-  if (call == nullptr) ofi_raise_missing("cntr_open");
-  ofi::CntrAttr attr{events, wait_obj, nullptr, flags};
-  ofi::FidCntr* fid = nullptr;
-  ofi_check("cntr_open", call(d.get(), &attr, &fid, nullptr));
-  auto box = std::make_shared<OfiCntr>();
-  box->domain = domain.box;
-  box->h.fid = &fid->fid;
-  new (self) OfiCore<OfiCntr>{box};
-}
-
-uint64_t read_cntr(OfiCore<OfiCntr>& self, const char* name, uint64_t (*ofi::CntrOps::*which)(ofi::FidCntr*)) {
-  OfiCntr& cntr = ofi_open(self, name);
-  const auto call = ofi::op(cntr.get()->ops, which);
-  if (call == nullptr) ofi_raise_missing(name);
-  return call(cntr.get());
-}
-void change_cntr(OfiCore<OfiCntr>& self, const char* name, nb::handle value,
-                 int (*ofi::CntrOps::*which)(ofi::FidCntr*, uint64_t)) {
-  OfiCntr& cntr = ofi_open(self, name);
-  const auto call = ofi::op(cntr.get()->ops, which);
-  if (call == nullptr) ofi_raise_missing(name);
-  ofi_check(name, call(cntr.get(), number_of(value, name, "value")));
-}
-
-Signature g_wait{"wait", {"threshold", "timeout"}, 2, 1, {}};
-
-// Looks again and again instead of calling fi_cntr_wait, which no signal interrupts: in the providers of libfabric 1.17
-// its timeout does not end a wait for operations that need the application's progress.
-PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  uint64_t threshold = 0, deadline = 0;
-  if (!parse(g_wait, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
-      !deadline_of(a[1], &deadline, "cntr.wait")) {
-    return nullptr;
-  }
-  const std::shared_ptr<OfiCntr> kept = nb::inst_ptr<OfiCore<OfiCntr>>(self)->box;
-  OfiCntr& cntr = *kept;
-  uint64_t failures = 0;
-  for (bool first = true;; first = false) {
-    if (cntr.h.fid == nullptr || cntr.h.closing || cntr.h.forked()) {
-      set_error(fi_err::kEOPBADSTATE, cntr.h.forked() ? "cntr.wait: this counter belongs to the parent process"
-                                                      : "cntr.wait: the counter is closed");
-      return nullptr;
-    }
-    const auto read = ofi::op(cntr.get()->ops, &ofi::CntrOps::read);
-    const auto readerr = ofi::op(cntr.get()->ops, &ofi::CntrOps::readerr);
-    if (read == nullptr || readerr == nullptr) {
-      (void)ofi_missing("cntr.wait");
-      return nullptr;
-    }
-    if (read(cntr.get()) >= threshold) Py_RETURN_NONE;
-    const uint64_t now_failed = readerr(cntr.get());
-    if (first) failures = now_failed;
-    if (now_failed != failures) {
-      set_error(fi_err::kEAVAIL,
-                "cntr.wait: an operation failed: readerr() counts failures, the completion queue has "
-                "its entry");
-      return nullptr;
-    }
-    if (slice_ms(deadline) == 0) {
-      set_error(110, "cntr.wait: the counter has not reached the threshold within the timeout");  // FI_ETIMEDOUT
-      return nullptr;
-    }
-    rest();
-    if (PyErr_CheckSignals() != 0) return nullptr;
-  }
-}
-
-PyMethodDef g_cntr_methods[] = {
-    {"wait", method<cntr_wait>(), METH_FASTCALL | METH_KEYWORDS,
-     "Waits until the success value is at least threshold, without the GIL (fi_cntr_wait). timeout: seconds; None: no "
-     "limit.\n\n"
-     "Raises TimedOut, or Available if the error value changed. Source: fi_cntr(3) fi_cntr_wait."},
-    {nullptr, nullptr, 0, nullptr}};
-
-// ---- event queues --------------------------------------------------------------------------------------------------
-
-void make_eq(OfiCore<OfiEq>* self, const OfiCore<OfiFabric>& fabric, size_t size, uint64_t flags, int wait_obj) {
-  OfiFabric& f = ofi_open(fabric, "eq_open");
-  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::eq_open);
-  if (call == nullptr) ofi_raise_missing("eq_open");
-  ofi::EqAttr attr{size, flags, wait_obj, 0, nullptr};
-  ofi::FidEq* fid = nullptr;
-  ofi_check("eq_open", call(f.get(), &attr, &fid, nullptr));
-  auto box = std::make_shared<OfiEq>();
-  box->fabric = fabric.box;
-  box->h.fid = &fid->fid;
-  new (self) OfiCore<OfiEq>{box};
-}
-
-constexpr uint32_t kConnReq = 1, kConnected = 2, kShutdown = 3;  // FI_CONNREQ ...
-
-// An event as (event, fid, context or info, data): of a connection, `data` is bytes; of others a number.
-nb::object event_of(uint32_t event, const void* room, ssize_t n) {
-  if (event >= kConnReq && event <= kShutdown) {
-    const auto* cm = static_cast<const ofi::EqCmEntry*>(room);
-    const auto size = static_cast<size_t>(n) - std::min(static_cast<size_t>(n), offsetof(ofi::EqCmEntry, data));
-    nb::object info = nb::none();
-    if (event == kConnReq && cm->info != nullptr) {
-      auto one = std::make_unique<OfiInfo>();
-      one->info = cm->info;
-      info = nb::cast(one.release(), nb::rv_policy::take_ownership);
-    }
-    return nb::make_tuple(event, reinterpret_cast<uint64_t>(cm->fid), info,
-                          nb::bytes(reinterpret_cast<const char*>(cm->data), size));
-  }
-  const auto* e = static_cast<const ofi::EqEntry*>(room);
-  return nb::make_tuple(event, reinterpret_cast<uint64_t>(e->fid), reinterpret_cast<uint64_t>(e->context), e->data);
-}
-
-// One look at the queue; wait_ms 0 reads only. None if there is no event.
-nb::object read_eq(OfiCore<OfiEq>& self, uint64_t flags, int wait_ms) {
-  OfiEq& eq = ofi_open(self, "eq.read");
-  const std::shared_ptr<OfiEq> kept = self.box;
-  ofi::EqCmEntry room{};
-  uint32_t event = 0;
-  ssize_t n = 0;
-  if (wait_ms > 0) {
-    const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::sread);
-    if (call == nullptr) ofi_raise_missing("eq.sread");
-    const OfiReleased released(&eq.h, true);
-    n = call(eq.get(), &event, &room, sizeof room, std::min(wait_ms, kSliceMs), flags);
-  } else {
-    const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::read);
-    if (call == nullptr) ofi_raise_missing("eq.read");
-    n = call(eq.get(), &event, &room, sizeof room, flags);
-  }
-  if (n == -fi_err::kEAGAIN || n == -4 || n == -110 || n == 0) return nb::none();
-  if (n == -fi_err::kEAVAIL) raise(fi_err::kEAVAIL, "eq.read: an error entry waits; read it with readerr()");
-  ofi_check("eq.read", n);
-  return event_of(event, &room, n);
-}
-
-nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
-  OfiEq& eq = ofi_open(self, "eq.readerr");
-  const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::readerr);
-  if (call == nullptr) ofi_raise_missing("eq.readerr");
-  std::array<char, 1024> data{};
-  ofi::EqErrEntry e{};
-  e.err_data = data.data();
-  e.err_data_size = data.size();
-  const ssize_t n = call(eq.get(), &e, flags);
-  if (n == -fi_err::kEAGAIN || n == 0) return nb::none();
-  ofi_check("eq.readerr", n);
-  const size_t told = e.err_data == nullptr || e.err_data_size == data.size() ? 0 : e.err_data_size;
-  return nb::make_tuple(reinterpret_cast<uint64_t>(e.fid), reinterpret_cast<uint64_t>(e.context), e.data, e.err,
-                        e.prov_errno, nb::bytes(static_cast<const char*>(e.err_data), told));
-}
-
-template <typename T>
-std::string words_of(OfiCore<T>& self, int prov_errno, const nb::bytes& err_data, const char* name) {
-  T& t = ofi_open(self, name);
-  std::array<char, 512> room{};
-  using Ops = std::remove_pointer_t<decltype(t.get()->ops)>;
-  const auto call = ofi::op(t.get()->ops, &Ops::strerror);
-  const char* found = call == nullptr ? nullptr
-                                      : call(t.get(), prov_errno, err_data.size() != 0 ? err_data.c_str() : nullptr,
-                                             room.data(), room.size());
-  return found == nullptr ? "" : found;
-}
-
 }  // namespace
 
 void ofi_drop_all(ofi::Slots& slots) noexcept {
@@ -586,7 +401,6 @@ void ofi_sweep(OfiCq& cq) {
 }
 
 PyType_Slot g_ofi_cq_slots[] = {{Py_tp_methods, with_signatures("OfiCompletionQueueCore", g_cq_methods)}, {0, nullptr}};
-PyType_Slot g_ofi_cntr_slots[] = {{Py_tp_methods, with_signatures("OfiCounterCore", g_cntr_methods)}, {0, nullptr}};
 
 void register_ofi_queues(Module& m) {
   m.def(
@@ -623,6 +437,13 @@ void register_ofi_queues(Module& m) {
       .def("signal_core",
            [](OfiCore<OfiCq>& self) {
              OfiCq& cq = ofi_open(self, "cq.signal");
+             if (!cq.waits) {
+               raise(fi_err::kEINVAL,
+                     "cq.signal: the queue was opened with WAIT_NONE, so no thread waits\n  try: open it with "
+                     "WAIT_UNSPEC or WAIT_FD");
+             }
+             ++cq.signals;
+             if (cq.looks()) return;  // without a wait object the library crashes
              const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::signal);
              if (call == nullptr) ofi_raise_missing("cq.signal");
              ofi_check("cq.signal", call(cq.get()));
@@ -631,56 +452,6 @@ void register_ofi_queues(Module& m) {
           "strerror_core",
           [](OfiCore<OfiCq>& self, int prov_errno, const nb::bytes& err_data) {
             return words_of(self, prov_errno, err_data, "cq.strerror");
-          },
-          nb::arg("prov_errno"), nb::arg("err_data"));
-  Class<OfiCore<OfiCntr>>(m, "OfiCounterCore", nb::type_slots(g_ofi_cntr_slots), "A counter of a real libfabric.")
-      .def("__init__", &make_cntr, nb::arg("domain"), nb::arg("events"), nb::arg("wait_obj"), nb::arg("flags"))
-      .def("close_core", [](OfiCore<OfiCntr>& self) { ofi_check("cntr.close", self.box->h.shut()); })
-      .def_prop_ro("in_use", &ofi_in_use<OfiCntr>, "True while an object that uses this one exists.")
-      .def(
-          "read", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.read", &ofi::CntrOps::read); },
-          "The success value (fi_cntr_read).")
-      .def(
-          "readerr", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.readerr", &ofi::CntrOps::readerr); },
-          "The error value (fi_cntr_readerr).")
-      .def(
-          "add", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.add", v, &ofi::CntrOps::add); },
-          nb::arg("value"), nb::sig("def add(self, value: int) -> None"), "Adds to the success value (fi_cntr_add).")
-      .def(
-          "set", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.set", v, &ofi::CntrOps::set); },
-          nb::arg("value"), nb::sig("def set(self, value: int) -> None"), "Sets the success value (fi_cntr_set).")
-      .def(
-          "adderr", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.adderr", v, &ofi::CntrOps::adderr); },
-          nb::arg("value"), nb::sig("def adderr(self, value: int) -> None"),
-          "Adds to the error value (fi_cntr_adderr).")
-      .def(
-          "seterr", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.seterr", v, &ofi::CntrOps::seterr); },
-          nb::arg("value"), nb::sig("def seterr(self, value: int) -> None"), "Sets the error value (fi_cntr_seterr).")
-      .def("fd_core", &descriptor<OfiCntr>)
-      .def_prop_ro("fid", &number_of_fid<OfiCntr>);
-  Class<OfiCore<OfiEq>>(m, "OfiEventQueueCore", "An event queue of a real libfabric.")
-      .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
-      .def("close_core", [](OfiCore<OfiEq>& self) { ofi_check("eq.close", self.box->h.shut()); })
-      .def_prop_ro("in_use", &ofi_in_use<OfiEq>, "True while an object that uses this one exists.")
-      .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
-           nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
-      .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
-      .def(
-          "write_core",
-          [](OfiCore<OfiEq>& self, uint32_t event, uint64_t fid, uint64_t context, uint64_t data, uint64_t flags) {
-            OfiEq& eq = ofi_open(self, "eq.write");
-            const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::write);
-            if (call == nullptr) ofi_raise_missing("eq.write");
-            const ofi::EqEntry e{reinterpret_cast<ofi::Fid*>(fid), reinterpret_cast<void*>(context), data};
-            ofi_check("eq.write", call(eq.get(), event, &e, sizeof e, flags));
-          },
-          nb::arg("event"), nb::arg("fid"), nb::arg("context"), nb::arg("data"), nb::arg("flags"))
-      .def("fd_core", &descriptor<OfiEq>)
-      .def_prop_ro("fid", &number_of_fid<OfiEq>)
-      .def(
-          "strerror_core",
-          [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
-            return words_of(self, prov_errno, err_data, "eq.strerror");
           },
           nb::arg("prov_errno"), nb::arg("err_data"));
 }

@@ -68,9 +68,14 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
   if (info.info->tx != nullptr) {
     box->tx_flags = info.info->tx->op_flags;
     box->inject_size = info.info->tx->inject_size;
+    box->iov_limit = std::max<size_t>(info.info->tx->iov_limit, 1);
+    box->rma_iov_limit = std::max<size_t>(info.info->tx->rma_iov_limit, 1);
   }
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
-  if (info.info->rx != nullptr) box->rx_flags = info.info->rx->op_flags;
+  if (info.info->rx != nullptr) {
+    box->rx_flags = info.info->rx->op_flags;
+    box->rx_iov_limit = std::max<size_t>(info.info->rx->iov_limit, 1);
+  }
   new (self) Core{box};
 }
 

@@ -77,6 +77,25 @@ struct OfiOp {
   ofi::Slot* slot = nullptr;  // of a message that was claimed; null: a new one
 };
 
+// Checks what some providers do not, which then write beyond their own memory: the length of a list, and the bytes of
+// FI_INJECT. outbound: the library reads the buffers.
+bool ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count);
+inline bool ofi_fits(const OfiEp& ep, const OfiOp& op, size_t count, bool outbound) {
+  if (count <= (op.receives ? ep.rx_iov_limit : ep.iov_limit) &&
+      (!outbound || (op.flags & kOfiInject) == 0 || op.total <= ep.inject_size)) [[likely]] {
+    return true;
+  }
+  return ofi_refuse_size(ep, op, count);
+}
+// The remote side of a message struct.
+struct OfiRemote {
+  std::array<ofi::RmaIov, ofi::kIovMax> iov;
+  size_t count = 0;
+  [[nodiscard]] uint64_t total() const noexcept;  // of len: bytes, or elements; saturates
+  // The pieces are at most rma_iov_limit, and as long together as the local buffers.
+  [[nodiscard]] bool fits(const OfiEp& ep, const char* method, uint64_t local, const char* unit) const;
+};
+
 void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept;
 PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code);
 

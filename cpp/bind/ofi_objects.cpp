@@ -456,6 +456,8 @@ void register_ofi(Module& m) {
       .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes | str) -> str"))
       .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
   register_ofi_queues(m);
+  register_ofi_counters(m);
+  register_ofi_event_queues(m);
   register_ofi_endpoint(m);
   Class<OfiCore<OfiMr>> mr(m, "OfiMemoryRegionCore", "A memory region of a real libfabric.");
   mr.def("__init__", &make_mr, nb::arg("domain"), nb::arg("buffers"), nb::arg("access"), nb::arg("offset"),

@@ -69,7 +69,8 @@ bool OfiList::acquire(PyObject* list, bool writable, PyObject* count_arg, const 
   }
   if (n > ofi::kIovMax) {
     set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(n) + " buffers; at most " +
-                                   std::to_string(ofi::kIovMax) + ", and iov_limit of the endpoint");
+                                   std::to_string(ofi::kIovMax) +
+                                   ", and iov_limit of the endpoint\n  try: fewer buffers a call");
     return false;
   }
   for (size_t i = 0; i < n; ++i) {
@@ -150,7 +151,8 @@ bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool at
   }
   if (n > ofi::kIovMax) {
     set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(n) + " remote pieces; at most " +
-                                   std::to_string(ofi::kIovMax) + ", and rma_iov_limit of the endpoint");
+                                   std::to_string(ofi::kIovMax) +
+                                   ", and rma_iov_limit of the endpoint\n  try: fewer pieces a call");
     return false;
   }
   for (size_t i = 0; i < n; ++i) {
@@ -190,6 +192,42 @@ bool ofi_refuse_desc(const char* method) {
   set_error(kOfiNoRegion, std::string(method) +
                               ": the domain was opened with MR_LOCAL, and desc is None\n  try: "
                               "desc=mr.desc of a region that covers the buffer");
+  return false;
+}
+
+bool ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count) {
+  const size_t limit = op.receives ? ep.rx_iov_limit : ep.iov_limit;
+  if (count > limit) {
+    set_error(fi_err::kEINVAL, std::string(op.method) + ": " + std::to_string(count) +
+                                   " buffers; the endpoint's iov_limit is " + std::to_string(limit) +
+                                   "\n  try: fewer buffers a call, or one buffer that holds all");
+  } else {
+    set_error(fi_err::kEMSGSIZE, std::string(op.method) + ": " + std::to_string(op.total) +
+                                     " bytes with FI_INJECT; at most inject_size " + std::to_string(ep.inject_size) +
+                                     "\n  try: without FI_INJECT, or fewer bytes");
+  }
+  return false;
+}
+
+uint64_t OfiRemote::total() const noexcept {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (__builtin_add_overflow(sum, iov[i].len, &sum)) return ~uint64_t{0};
+  }
+  return sum;
+}
+
+bool OfiRemote::fits(const OfiEp& ep, const char* method, uint64_t local, const char* unit) const {
+  if (count > ep.rma_iov_limit) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(count) +
+                                   " remote pieces; the endpoint's rma_iov_limit is " +
+                                   std::to_string(ep.rma_iov_limit) + "\n  try: fewer pieces a call");
+    return false;
+  }
+  if (total() == local) return true;
+  set_error(fi_err::kEINVAL, std::string(method) + ": the local buffers have " + std::to_string(local) + " " + unit +
+                                 ", the remote pieces " + std::to_string(total()) +
+                                 "\n  try: the same number on both sides");
   return false;
 }
 
@@ -263,6 +301,8 @@ PyObject* one(PyObject* self, const char* method, const Args& a, bool tagged, bo
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length, receives};
+  if (!ofi_fits(*ep, op, 1, !source)) [[unlikely]]
+    return nullptr;
   const Buf* bufs[] = {&b};
   return ofi_post(ep, op, a.context, bufs, a.buf == Py_None ? 0 : 1,
                   [&](void* context) { return f(ep->get(), b, desc, n, context); });
@@ -282,7 +322,8 @@ PyObject* one_inject(PyObject* self, const char* method, const Args& a, bool tag
   }
   if (b.length > ep->inject_size) {
     set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(b.length) +
-                                     " bytes; at most inject_size " + std::to_string(ep->inject_size));
+                                     " bytes; at most inject_size " + std::to_string(ep->inject_size) +
+                                     "\n  try: the call without inject, or fewer bytes");
     return nullptr;
   }
   return ofi_post_inject(ep, {method}, [&] { return f(ep->get(), b, n); });
@@ -307,6 +348,7 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
+  if (!ofi_fits(*ep, op, list.count, !source)) return nullptr;
   return ofi_post(ep, op, l.context, list.pointers.data(), list.count,
                   [&](void* context) { return f(ep->get(), list, n, context); });
 }
@@ -315,7 +357,6 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
   const auto call = ofi::op(ep->table, &ofi::Ops::name); \
   return call == nullptr ? -fi_err::kENOSYS : call(ep, __VA_ARGS__)
 
-// Whether a message struct's operation is sent by inject: its buffers are free when the call returns.
 Signature g_send{"send", {"buf", "desc", "dest_addr", "context", "len"}, 4, 1, {}};
 Signature g_sendv{"sendv", {"iov", "desc", "dest_addr", "context", "count"}, 4, 1, {}};
 Signature g_sendmsg{"sendmsg", {"msg", "flags"}, 2, 1, {}};
@@ -535,7 +576,7 @@ ofi::Slot* claimed(const OfiEp& ep, PyObject* context) {
 // A call with a struct. F: (FidEp*, OfiList, peer, data, flags, context) -> the library's answer.
 template <typename F>
 PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObject* msg, PyObject* flags_arg,
-                    bool writable, bool receives, F&& f) {
+                    bool writable, bool receives, const OfiRemote* remote, F&& f) {
   OfiEp* ep = ofi_ep_of(self, method);
   if (ep == nullptr) return nullptr;
   uint64_t flags = 0;
@@ -553,6 +594,10 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, flags, list.total, receives};
+  if (!ofi_fits(*ep, op, list.count, !writable) ||
+      (remote != nullptr && !remote->fits(*ep, method, list.total, "bytes"))) {
+    return nullptr;
+  }
   if (receives && (flags & (kOfiClaim | kOfiPeek)) == kOfiClaim) {  // of a message that a peek took hold of
     op.slot = claimed(*ep, m.context.value);
     if (op.slot == nullptr) {
@@ -571,7 +616,7 @@ bool number_attr(PyObject* msg, const char* method, const char* name, uint64_t* 
 
 PyObject* message(PyObject* self, const char* method, PyObject* const* a, bool receives) {
   return of_struct(
-      self, method, "fi.Msg", a[0], a[1], receives, receives,
+      self, method, "fi.Msg", a[0], a[1], receives, receives, nullptr,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
         const ofi::Msg msg{l.iov.data(), l.descs(), l.count, peer, context, data};
         const auto call = ofi::op(ep->msg, receives ? &ofi::MsgOps::recvmsg : &ofi::MsgOps::sendmsg);
@@ -582,7 +627,7 @@ PyObject* tagged_message(PyObject* self, const char* method, PyObject* const* a,
   uint64_t tag = 0, ignore = 0;
   if (!number_attr(a[0], method, "tag", &tag) || !number_attr(a[0], method, "ignore", &ignore)) return nullptr;
   return of_struct(
-      self, method, "fi.MsgTagged", a[0], a[1], receives, receives,
+      self, method, "fi.MsgTagged", a[0], a[1], receives, receives, nullptr,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
         const ofi::MsgTagged msg{l.iov.data(), l.descs(), l.count, peer, tag, ignore, context, data};
         const auto call = ofi::op(ep->tagged, receives ? &ofi::TaggedOps::recvmsg : &ofi::TaggedOps::sendmsg);
@@ -590,19 +635,18 @@ PyObject* tagged_message(PyObject* self, const char* method, PyObject* const* a,
       });
 }
 PyObject* rma_message(PyObject* self, const char* method, PyObject* const* a, bool reads) {
-  std::array<ofi::RmaIov, ofi::kIovMax> remote;
-  size_t count = 0;
+  OfiRemote remote;
   {
     const Attr rma(a[0], "rma_iov"), rma_count(a[0], "rma_iov_count");
     if (rma.value == nullptr || rma_count.value == nullptr ||
-        !ofi_remote(rma.value, rma_count.value, method, false, &remote, &count)) {
+        !ofi_remote(rma.value, rma_count.value, method, false, &remote.iov, &remote.count)) {
       return nullptr;
     }
   }
   return of_struct(
-      self, method, "fi.MsgRma", a[0], a[1], reads, false,
+      self, method, "fi.MsgRma", a[0], a[1], reads, false, &remote,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
-        const ofi::MsgRma msg{l.iov.data(), l.descs(), l.count, peer, remote.data(), count, context, data};
+        const ofi::MsgRma msg{l.iov.data(), l.descs(), l.count, peer, remote.iov.data(), remote.count, context, data};
         const auto call = ofi::op(ep->rma, reads ? &ofi::RmaOps::readmsg : &ofi::RmaOps::writemsg);
         return call == nullptr ? -fi_err::kENOSYS : call(ep, &msg, flags);
       });

@@ -177,11 +177,12 @@ def test_rma_more_flag_announces_and_changes_nothing(duo: Duo) -> None:
 def test_rma_inject_flag_frees_the_buffer_on_return(duo: Duo) -> None:
     initiator, target, peer = duo
     memory = region(target)
-    data = pattern(200)
+    size = min(200, initiator.info.tx_attr.inject_size)
+    data = pattern(size)
     initiator.ep.writemsg(message(data, peer, 0, KEY, "i"), fi.INJECT)
     data.fill(0xEE)
     assert initiator.wait()[0].op_context == "i"  # unlike inject_write, it completes
-    assert memory[:200].tolist() == pattern(200).tolist()
+    assert memory[:size].tolist() == pattern(size).tolist()
 
 
 @pytest.mark.general("its error number")

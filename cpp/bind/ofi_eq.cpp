@@ -1,0 +1,113 @@
+// cpp/bind/ofi_eq.cpp: event queues of a real libfabric.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include "bind/ofi_queue.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+void make_eq(OfiCore<OfiEq>* self, const OfiCore<OfiFabric>& fabric, size_t size, uint64_t flags, int wait_obj) {
+  OfiFabric& f = ofi_open(fabric, "eq_open");
+  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::eq_open);
+  if (call == nullptr) ofi_raise_missing("eq_open");
+  ofi::EqAttr attr{size, flags, wait_obj, 0, nullptr};
+  ofi::FidEq* fid = nullptr;
+  ofi_check("eq_open", call(f.get(), &attr, &fid, nullptr));
+  auto box = std::make_shared<OfiEq>();
+  box->fabric = fabric.box;
+  box->h.fid = &fid->fid;
+  new (self) OfiCore<OfiEq>{box};
+}
+
+constexpr uint32_t kConnReq = 1, kConnected = 2, kShutdown = 3;  // FI_CONNREQ ...
+
+// An event as (event, fid, context or info, data): of a connection, `data` is bytes; of others a number.
+nb::object event_of(uint32_t event, const void* room, ssize_t n) {
+  if (event >= kConnReq && event <= kShutdown) {
+    const auto* cm = static_cast<const ofi::EqCmEntry*>(room);
+    const auto size = static_cast<size_t>(n) - std::min(static_cast<size_t>(n), offsetof(ofi::EqCmEntry, data));
+    nb::object info = nb::none();
+    if (event == kConnReq && cm->info != nullptr) {
+      auto one = std::make_unique<OfiInfo>();
+      one->info = cm->info;
+      info = nb::cast(one.release(), nb::rv_policy::take_ownership);
+    }
+    return nb::make_tuple(event, reinterpret_cast<uint64_t>(cm->fid), info,
+                          nb::bytes(reinterpret_cast<const char*>(cm->data), size));
+  }
+  const auto* e = static_cast<const ofi::EqEntry*>(room);
+  return nb::make_tuple(event, reinterpret_cast<uint64_t>(e->fid), reinterpret_cast<uint64_t>(e->context), e->data);
+}
+
+// One look at the queue; wait_ms 0 reads only. None if there is no event.
+nb::object read_eq(OfiCore<OfiEq>& self, uint64_t flags, int wait_ms) {
+  OfiEq& eq = ofi_open(self, "eq.read");
+  const std::shared_ptr<OfiEq> kept = self.box;
+  ofi::EqCmEntry room{};
+  uint32_t event = 0;
+  ssize_t n = 0;
+  if (wait_ms > 0) {
+    const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::sread);
+    if (call == nullptr) ofi_raise_missing("eq.sread");
+    const OfiReleased released(&eq.h, true);
+    n = call(eq.get(), &event, &room, sizeof room, std::min(wait_ms, kSliceMs), flags);
+  } else {
+    const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::read);
+    if (call == nullptr) ofi_raise_missing("eq.read");
+    n = call(eq.get(), &event, &room, sizeof room, flags);
+  }
+  if (n == -fi_err::kEAGAIN || n == -4 || n == -110 || n == 0) return nb::none();
+  if (n == -fi_err::kEAVAIL) raise(fi_err::kEAVAIL, "eq.read: an error entry waits; read it with readerr()");
+  ofi_check("eq.read", n);
+  return event_of(event, &room, n);
+}
+
+nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
+  OfiEq& eq = ofi_open(self, "eq.readerr");
+  const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::readerr);
+  if (call == nullptr) ofi_raise_missing("eq.readerr");
+  std::array<char, 1024> data{};
+  ofi::EqErrEntry e{};
+  e.err_data = data.data();
+  e.err_data_size = data.size();
+  const ssize_t n = call(eq.get(), &e, flags);
+  if (n == -fi_err::kEAGAIN || n == 0) return nb::none();
+  ofi_check("eq.readerr", n);
+  const size_t told = e.err_data == nullptr || e.err_data_size == data.size() ? 0 : e.err_data_size;
+  return nb::make_tuple(reinterpret_cast<uint64_t>(e.fid), reinterpret_cast<uint64_t>(e.context), e.data, e.err,
+                        e.prov_errno, nb::bytes(static_cast<const char*>(e.err_data), told));
+}
+
+}  // namespace
+
+void register_ofi_event_queues(Module& m) {
+  Class<OfiCore<OfiEq>>(m, "OfiEventQueueCore", "An event queue of a real libfabric.")
+      .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
+      .def("close_core", [](OfiCore<OfiEq>& self) { ofi_check("eq.close", self.box->h.shut()); })
+      .def_prop_ro("in_use", &ofi_in_use<OfiEq>, "True while an object that uses this one exists.")
+      .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
+           nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
+      .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
+      .def(
+          "write_core",
+          [](OfiCore<OfiEq>& self, uint32_t event, uint64_t fid, uint64_t context, uint64_t data, uint64_t flags) {
+            OfiEq& eq = ofi_open(self, "eq.write");
+            const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::write);
+            if (call == nullptr) ofi_raise_missing("eq.write");
+            const ofi::EqEntry e{reinterpret_cast<ofi::Fid*>(fid), reinterpret_cast<void*>(context), data};
+            ofi_check("eq.write", call(eq.get(), event, &e, sizeof e, flags));
+          },
+          nb::arg("event"), nb::arg("fid"), nb::arg("context"), nb::arg("data"), nb::arg("flags"))
+      .def("fd_core", &descriptor<OfiEq>)
+      .def_prop_ro("fid", &number_of_fid<OfiEq>)
+      .def(
+          "strerror_core",
+          [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
+            return words_of(self, prov_errno, err_data, "eq.strerror");
+          },
+          nb::arg("prov_errno"), nb::arg("err_data"));
+}
+
+}  // namespace weft::bind
