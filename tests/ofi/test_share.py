@@ -255,7 +255,7 @@ def test_owner_that_is_killed_ends_calls_with_an_error(fabric: str) -> None:
             t = node.attach(owner.prefix + "a")
             assert t[4] == 4
             owner.kill()
-            with pytest.raises(weft.FabricError, match=f"process {owner.pid}"):
+            with pytest.raises(errors.ConnectionReset, match=rf"process {owner.pid}, is gone\n.*\n.*attach again"):
                 t[0] = 1
 
 

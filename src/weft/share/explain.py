@@ -35,7 +35,9 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
         late.completion = entry
         return late
     across = ticket.place and not ticket.here
-    if (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
+    if _owner_ended(ticket):
+        failed: errors.FabricError = errors.ConnectionReset(_gone(ticket, what))
+    elif (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
         start = 0 if across else process_start(ticket.pid)
         # A dying process hangs up before the kernel lists it as dead; one that closes its node says goodbye first.
         if status is Status.closed or (status is not Status.peer_gone and start and start == ticket.start):
@@ -52,14 +54,8 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
                 "  try: attach again after a process has shared it again"
             )
         else:
-            text = (
-                f"{what}: the owner of {named(ticket)}, process {ticket.pid}"
-                + (f" at {ticket.place}" if across else "")
-                + ", is gone\n"
-                "  rule: an array lives as long as the process that shares it\n"
-                "  try: attach again after a new owner has shared it"
-            )
-        failed: errors.FabricError = errors.ConnectionReset(text)
+            text = _gone(ticket, what, f" at {ticket.place}" if across else "")
+        failed = errors.ConnectionReset(text)
     elif status in _REVOKED:
         failed = _revoked(ticket, what)
     elif status is Status.access:
@@ -72,6 +68,20 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
     failed.completion = entry
     failed.op = what
     return failed
+
+
+def _owner_ended(ticket: Ticket) -> bool:
+    """True if the owner of an array over libfabric is no longer there: its providers notice that late, or never, and
+    report it by different errors."""
+    return bool(ticket.fabric) and ticket.here and process_start(ticket.pid) != ticket.start
+
+
+def _gone(ticket: Ticket, what: str, where: str = "") -> str:
+    return (
+        f"{what}: the owner of {named(ticket)}, process {ticket.pid}{where}, is gone\n"
+        "  rule: an array lives as long as the process that shares it\n"
+        "  try: attach again after a new owner has shared it"
+    )
 
 
 def _revoked(ticket: Ticket, what: str) -> errors.KeyRejected:
@@ -99,12 +109,14 @@ def _forgotten(ticket: Ticket, what: str) -> str:
     )
 
 
-def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.TimedOut:
+def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.FabricError:
     """The exception for an operation that needed the owner's NIC, which did not answer.
 
     limit_s   the node's timeout; None if the NIC's own limit ended the operation.
     """
     ticket = a.ticket
+    if _owner_ended(ticket):
+        return errors.ConnectionReset(_gone(ticket, what))
     stopped = ticket.here and process_is_stopped(ticket.pid)
     why = "is stopped (Ctrl-Z, a debugger)" if stopped else "is too busy, or makes no progress"
     path = path_of(a)[0]
