@@ -21,7 +21,7 @@ bool use_huge_pages(uint64_t address, uint64_t length) noexcept {
   const uint64_t end = (address + length) / kHugePage * kHugePage;
   if (begin >= end) return true;
   // The kernel refuses a block without any page. One small page in each costs less than the 512 faults it replaces:
-  // 80 MiB are ready in 9 ms, and in 60 ms page by page.
+  // 80 MiB are ready in 5 ms, and filled page by page in 48 ms.
   for (uint64_t block = begin; block < end; block += kHugePage) {
     if (!populate(block, kAllocationAlign, true)) return false;
   }

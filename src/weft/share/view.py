@@ -87,9 +87,9 @@ class View(Elements):
         self._peer = -1
         self._lay(self._base, ticket.key, dtype, shape, strides)
 
-    def _real_node(self) -> Node:
-        """The node over a real libfabric; attaches if need be."""
-        raise NotImplementedError  # of Attached
+    if TYPE_CHECKING:  # of Attached
+
+        def _real_node(self) -> Node: ...
 
     # ---- as in NumPy ------------------------------------------------------------------------------------------------
 
