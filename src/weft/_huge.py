@@ -18,6 +18,7 @@ PAGE = 2 << 20
 
 _RULE = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 _GROUP_MAX = Path("/sys/fs/cgroup/memory.max")
+_GROUP_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def wanted(nbytes: int) -> bool:
@@ -33,11 +34,19 @@ def _asks() -> bool:
     return settings.load().huge_pages and "[never]" in _text(_RULE)
 
 
-@functools.cache
 def _group_bytes() -> int:
-    """The limit of the container, in bytes."""
+    """Bytes that the container may still use."""
+    most = _group_max()
+    if most is None:
+        return 1 << 62
+    used = _text(_GROUP_USED).strip()
+    return most - int(used) if used.isdigit() else most
+
+
+@functools.cache
+def _group_max() -> int | None:
     text = _text(_GROUP_MAX).strip()
-    return int(text) if text.isdigit() else 1 << 62
+    return int(text) if text.isdigit() else None
 
 
 def _text(path: Path) -> str:

@@ -96,13 +96,26 @@ def test_weft_asks_only_where_the_kernel_has_no_rule_of_its_own(
         _huge._asks.cache_clear()
 
 
-@pytest.mark.parametrize(("text", "limit"), [("1048576\n", 1048576), ("max\n", 1 << 62), ("", 1 << 62)])
-def test_container_limit_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, limit: int) -> None:
-    file = tmp_path / "memory.max"
-    file.write_text(text)
-    monkeypatch.setattr(_huge, "_GROUP_MAX", file)
-    _huge._group_bytes.cache_clear()
+@pytest.mark.parametrize(
+    ("most", "used", "left"),
+    [
+        ("1048576\n", "1000000\n", 48576),
+        ("1048576\n", "2000000\n", -951424),
+        ("1048576\n", "", 1048576),
+        ("max\n", "5\n", 1 << 62),
+        ("", "", 1 << 62),
+    ],
+)
+def test_memory_that_a_container_has_left_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: str, used: str, left: int
+) -> None:
+    limit, current = tmp_path / "memory.max", tmp_path / "memory.current"
+    limit.write_text(most)
+    current.write_text(used)
+    monkeypatch.setattr(_huge, "_GROUP_MAX", limit)
+    monkeypatch.setattr(_huge, "_GROUP_USED", current)
+    _huge._group_max.cache_clear()
     try:
-        assert _huge._group_bytes() == limit
+        assert _huge._group_bytes() == left
     finally:
-        _huge._group_bytes.cache_clear()
+        _huge._group_max.cache_clear()
