@@ -273,7 +273,11 @@ class Session:
         except errors.FabricError as reason:
             return {"errno": reason.errno, "error": reason.message}
         except Exception as reason:  # a request that no Weft of this version makes
-            return {"errno": errors.InvalidArgument.code, "error": f"keep: the keeper refused: {reason!r}"}
+            text = (
+                f"keep: the keeper refused: {reason!r}\n"
+                "  try: the same version of Weft in both processes; the keeper ends with its last array (weft rm NAME)"
+            )
+            return {"errno": errors.InvalidArgument.code, "error": text}
 
     def _requests(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         return {
