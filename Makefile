@@ -202,6 +202,8 @@ docs: ext $(VENV)/.docs
 
 # The C++ tests run with the leak checker. Python does not: an interpreter at exit leaks by design. LD_PRELOAD also names
 # libstdc++, because the sanitizer looks for __cxa_throw when it starts, before Python has loaded any C++.
+# One process for each suite under ThreadSanitizer, which keeps memory for every thread that ever ran: all suites in one
+# process needed more than 20 GiB.
 # setarch -R: ThreadSanitizer cannot map its shadow where the kernel randomises more address bits than it expects.
 SANITIZED_PYTHON = build/address/python
 NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
@@ -213,7 +215,14 @@ sanitize: build/address/.configured build/thread/.configured
 	@echo '== C++ tests, address+undefined'
 	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call LIMIT,$(SUITE_SECONDS)) build/address/weft_cpp_tests --report_level=short
 	@echo '== C++ tests, thread'
-	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call LIMIT,$(SUITE_SECONDS)) $(NO_ASLR) build/thread/weft_cpp_tests --report_level=short
+	@suites=$$(build/thread/weft_cpp_tests --list_content 2>&1 | sed -n 's/^\([a-z][a-z0-9_]*\)[*]$$/\1/p'); \
+	  test -n "$$suites" || { echo 'build/thread/weft_cpp_tests lists no suite'; exit 1; }; \
+	  for suite in $$suites; do \
+	    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call LIMIT,$(SUITE_SECONDS)) \
+	      $(NO_ASLR) build/thread/weft_cpp_tests --run_test=$$suite --log_level=error --report_level=no > build/thread/$$suite.txt 2>&1 \
+	      || { cat build/thread/$$suite.txt; echo "thread sanitizer: suite $$suite failed"; exit 1; }; \
+	    printf '%s ' $$suite; \
+	  done; echo
 	@echo '== Python tests, address+undefined'
 	@rm -rf $(SANITIZED_PYTHON) && mkdir -p $(SANITIZED_PYTHON) && cp -R src/weft $(SANITIZED_PYTHON)/ && rm -f $(SANITIZED_PYTHON)/weft/*.so
 	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
