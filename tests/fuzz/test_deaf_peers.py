@@ -71,6 +71,7 @@ def test_peers_that_never_read_cost_the_owner_little(path: str) -> None:
         before = resident_kib(owner.pid)
         for deaf in (one, two):
             deaf.call(peer.open_side, {"tx_size": READS, "size": 2 * READS})
+            assert deaf.call(write_and_read, name, 1)  # connected: a greeting has a deadline, answers have none
             deaf.call(read_all, name, READS)
         assert other.call(write_and_read, name, 300)
         grown = resident_kib(owner.pid) - before
