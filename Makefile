@@ -4,6 +4,7 @@
 #   make test         C++ unit tests, then pytest without the sweeps; prints the ten slowest tests
 #   make test-all     the same, then the tests marked `sweep`: kill processes, build a wheel ...
 #   make test-ofi     the tests of libfabric's semantics over a real libfabric's tcp and shm alone (`make test` has them too)
+#   make test-libfabric2  the tests of the pass-through provider over the libfabric 2.x that MPICH's wheel carries
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes)
@@ -50,7 +51,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test test-all test-sweeps test-ofi test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo test test-all test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -157,6 +158,13 @@ test-all: test test-sweeps
 test-ofi: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi -rs $(PYTEST_ARGS)
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
+
+# MPICH is here for the tests of weft.interop.mpi.
+MPICH_LIBFABRIC = $(abspath $(VENV))/lib/mpich/libfabric.so.1
+
+test-libfabric2: ext
+	@test -e $(MPICH_LIBFABRIC) || { echo 'MPICH is not installed here with a libfabric: no $(MPICH_LIBFABRIC)'; exit 1; }
+	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
 
 test-strange: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)

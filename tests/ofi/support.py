@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft import fi
+from weft.providers.ofi import library as ofi_library
 
 WATCHDOG_S = 30.0
 PROVIDERS = ("ofi:tcp", "ofi:shm")
@@ -153,3 +154,10 @@ def library() -> str:
     """WEFT_LIBFABRIC of the tests: what the environment of the run had."""
     asked = os.environ.get("WEFT_TEST_LIBFABRIC", "")
     return "" if asked == "off" else asked
+
+
+def library_version() -> tuple[int, int]:
+    """The version of the library that is loaded."""
+    known = ofi_library.known()
+    assert known is not None, "no library is loaded"
+    return known[1] >> 16, known[1] & 0xFFFF

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.ofi.support import hints, offer
@@ -89,6 +91,30 @@ print(sorted(names))
     assert "apt install" in out
     assert "'weft'" in out
     assert "ofi:" not in out.splitlines()[-1]
+
+
+@pytest.mark.no_library
+def test_library_of_an_installed_wheel_is_found_where_the_loader_has_none(tmp_path: Path) -> None:
+    if not any(file.name == "libfabric.so.1" for file in files_of("mpich")):
+        pytest.skip("the wheel of MPICH is not installed, or carries no libfabric here")
+    (tmp_path / "libfabric.so.1").write_bytes(b"no library")
+    code = """
+from weft import fi
+print(fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name="ofi:tcp")))[0].fabric_attr.prov_name)
+from weft.providers.ofi import library
+print(library.version_text())
+"""
+    env = {"LD_LIBRARY_PATH": str(tmp_path), "WEFT_LIBFABRIC": ""}
+    first, second = run(code, **env).splitlines()
+    assert first.startswith("ofi:tcp")
+    assert "mpich" in second
+
+
+def files_of(distribution: str) -> list[importlib.metadata.PackagePath]:
+    try:
+        return importlib.metadata.files(distribution) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
 
 
 @pytest.mark.no_library

@@ -18,7 +18,7 @@ __all__ = ["PREFIX", "SONAME", "known", "load", "off", "version_text"]
 
 PREFIX = "ofi:"
 SONAME = "libfabric.so.1"
-_WHEELS = ("impi-rt", "nixl", "nixl-cu12", "nixl-cu13", "libfabric")  # distributions that bring a libfabric
+_WHEELS = ("impi-rt", "nixl", "nixl-cu12", "nixl-cu13", "libfabric", "mpich")  # distributions that bring a libfabric
 
 _lock = threading.Lock()
 _failed: str | None = None  # why the last attempt failed, for the same value of the variable
@@ -56,7 +56,7 @@ def load() -> None:
             _failed, _failed_for = "\n".join(tried), asked
         raise errors.NoDevice(
             f"ofi: no libfabric can be used here\n{_failed}\n"
-            "  try: install libfabric 1.14 or later (Debian, Ubuntu: apt install libfabric1), or\n"
+            "  try: install libfabric 1.14 or later (apt install libfabric1, or pip install mpich), or\n"
             "  WEFT_LIBFABRIC=/path/to/libfabric.so.1"
         )
 
@@ -70,7 +70,7 @@ def _candidates() -> Iterator[str]:
             continue
         for file in files:
             if file.name == SONAME:
-                yield str(file.locate())
+                yield os.path.normpath(str(file.locate()))
 
 
 def _find_providers(path: str) -> None:
