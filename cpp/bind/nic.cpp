@@ -18,6 +18,17 @@ std::shared_ptr<NicBox>& box_of(PyNic& nic) {
 
 namespace {
 
+nb::dict described(const link::Peer& p, const link::Link& tcp) {
+  nb::dict d;
+  d["pid"] = p.process_id;
+  d["same_process"] = p.same_process;
+  d["peer"] = p.describe();
+  d["path"] = p.link() == &tcp ? "tcp" : !p.table.valid() ? "frames" : p.cma ? "direct+cma" : "direct";
+  d["dead"] = p.dead();
+  d["cma_reason"] = p.cma_reason;
+  return d;
+}
+
 struct Allocation {
   std::shared_ptr<NicBox> box;
   std::byte* address = nullptr;
@@ -150,17 +161,7 @@ void register_nic(Module& m) {
             nb::list out;
             for (link::Link* link : box_of(n)->host->nic().links()) {
               for (const auto& p : link->peers()) {
-                nb::dict d;
-                d["pid"] = p->process_id;
-                d["same_process"] = p->same_process;
-                d["peer"] = p->describe();
-                d["path"] = p->link() == &box_of(n)->host->tcp() ? "tcp"
-                            : !p->table.valid()                  ? "frames"
-                            : p->cma                             ? "direct+cma"
-                                                                 : "direct";
-                d["dead"] = p->dead();
-                d["cma_reason"] = p->cma_reason;
-                out.append(d);
+                out.append(described(*p, box_of(n)->host->tcp()));
               }
             }
             return out;
@@ -168,6 +169,16 @@ void register_nic(Module& m) {
           nb::sig("def peers(self) -> list[dict[str, object]]"),
           "Returns a dict for each process that this NIC is connected to: pid, path (direct+cma, direct, frames or\n"
           "tcp), dead, and the reason if cma is off.")
+      .def(
+          "peer_of",
+          [](PyNic& n, EndpointCore& ep, uint64_t dest) -> nb::object {
+            const auto box = box_of(n);
+            const auto p = ep.ep->peer_of(dest);
+            return p == nullptr ? nb::none() : nb::object(described(*p, box->host->tcp()));
+          },
+          nb::arg("ep"), nb::arg("dest"),
+          nb::sig("def peer_of(self, ep: EndpointCore, dest: int) -> dict[str, object] | None"),
+          "Returns what peers() has of the process that operations of `ep` to `dest` reach; None: not connected.")
       .def(
           "alloc",
           [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh, bool huge) {

@@ -296,6 +296,13 @@ size_t Endpoint::cancel(uint64_t context) {
   return found.size() + (port != nullptr && port->context().cancel(context) ? 1 : 0);
 }
 
+std::shared_ptr<link::Peer> Endpoint::peer_of(uint64_t dest) {
+  const DomainLock guard(domain_);
+  if (!av_ || dest >= av_->entries_.size() || !av_->entries_[dest]) return nullptr;
+  const Route& route = dest < flows_.size() && flows_[dest] ? *flows_[dest]->route : *av_->entries_[dest];
+  return route.ready ? route.peer : nullptr;
+}
+
 Status Endpoint::down_status(uint64_t dest) {
   const DomainLock guard(domain_);
   if (!av_ || dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;

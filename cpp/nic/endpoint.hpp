@@ -148,6 +148,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   // want: mem::kRemoteRead, mem::kRemoteWrite. The NIC does not count accesses through the pointer, and closing the
   // region does not end them.
   Window window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want);
+  // The process that operations to `dest` reach; null: not connected.
+  std::shared_ptr<link::Peer> peer_of(uint64_t dest);
   // How the connection to a peer ended; ok: it is up, or was never made.
   Status down_status(uint64_t dest);
   // True: operations wait because the peer's completion queue has no room for their data entries.

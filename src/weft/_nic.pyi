@@ -217,6 +217,11 @@ class Nic:
         tcp), dead, and the reason if cma is off.
         """
 
+    def peer_of(self, ep: EndpointCore, dest: int) -> dict[str, object] | None:
+        """
+        Returns what peers() has of the process that operations of `ep` to `dest` reach; None: not connected.
+        """
+
     def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False, huge: bool = False) -> Allocation:
         """
         Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).

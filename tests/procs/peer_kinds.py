@@ -51,7 +51,7 @@ def peer(*what: str) -> None:
             try:
                 there = node.attach(one)
                 there[1] = 7.0
-                found.append(["ok", float(there.fetch_add(0, 1.0))])
+                found.append(["ok", float(there.fetch_add(0, 1.0)), there.path])
             except weft.errors.FabricError as reason:
                 found.append([type(reason).__name__, str(reason)])
     print(json.dumps(found), flush=True)

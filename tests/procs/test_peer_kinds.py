@@ -198,9 +198,12 @@ def through_the_wall(owner: list[str], peer: list[str]) -> tuple[list[Any], list
     ids=["peer's pid", "owner's pid", "both pids", "ipc and mounts", "peer's user"],
 )
 def test_containers_of_one_network_share_memory(owner: list[str], peer: list[str]) -> None:
-    """Names, tickets, writes and atomics work; the process numbers need not mean the same on both sides."""
+    """Names, tickets, writes and atomics work, and `path` is the path that the data takes; the process numbers need not
+    mean the same on both sides."""
     found, seen = through_the_wall(owner, peer)
-    assert found == [["ok", 0.0], ["ok", 1.0], ["ok", 0.0]]
+    assert [one[:2] for one in found] == [["ok", 0.0], ["ok", 1.0], ["ok", 0.0]]
+    assert [one[2] for one in found[:2]] == ["load/store"] * 2
+    assert found[2][2] in ("process_vm", "engine")  # as the kernel permits
     assert seen == [[2.0, 7.0, *[0.0] * 6], [1.0, 7.0, *[0.0] * 6]]
 
 
@@ -220,8 +223,28 @@ def test_containers_with_two_host_names_are_two_hosts() -> None:
     assert "this is elsewhere" in found[0][1]
 
 
-def test_container_of_an_unknown_user_is_refused() -> None:
-    """Without a mapping of users the peer is nobody: not the owner's user."""
-    found, seen = through_the_wall([], ["unshare", "--user"])
+UNMAPPED = ["unshare", "--user"]
+OTHER_NUMBER = ["unshare", "--user", "--map-user=54321"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "peer", "text"),
+    [
+        ([], UNMAPPED, "the user of this process is not mapped in its user namespace"),
+        (UNMAPPED, [], "the owner has no number (it is not mapped) in its user namespace"),
+        ([], OTHER_NUMBER, "and this process is user 54321 here"),
+        (OTHER_NUMBER, [], "the owner is user 54321 in its user namespace"),
+    ],
+    ids=["peer is nobody", "owner is nobody", "peer has another number", "owner has another number"],
+)
+def test_user_with_another_number_is_refused_with_both(owner: list[str], peer: list[str], text: str) -> None:
+    """Not "the owner has closed its node": it has not."""
+    found, seen = through_the_wall(owner, peer)
     assert [kind for kind, _ in found] == ["NotFound", "ConnectionReset", "ConnectionReset"]
+    for _, told in found[1:]:
+        assert "lives, but is another user" in told
+        assert text in told
+        assert "try: map the user to the same number on both sides" in told
+    if peer == UNMAPPED:
+        assert text in found[0][1]
     assert seen == [[0.0] * 8] * 2

@@ -10,6 +10,7 @@ from .._nic import Status
 from .show import named, short
 from .sources import successor
 from .ticket import process_is_stopped, process_start
+from .users import stranger
 
 if TYPE_CHECKING:
     from .attached import Attached
@@ -47,6 +48,8 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
             )
             if ticket.kept:
                 text = _forgotten(ticket, what)
+            if status is not Status.closed and (why := stranger(ticket.pid)):
+                text = f"{what}: process {ticket.pid}, the owner of {named(ticket)}, lives, but is another user\n{why}"
         elif ticket.kept:
             text = (
                 f"{what}: the keeper, process {ticket.pid}, which kept {named(ticket)}, is gone\n"
@@ -152,23 +155,30 @@ def path_of(a: View) -> tuple[str, str]:
         return ticket.fabric, "its owner shares it through this provider of libfabric"
     if ticket.here and ticket.pid == os.getpid() and ticket.start == process_start(ticket.pid):
         return "memory", "the array is in this process"
-    nic = _process.nic_if_open()
-    for peer in [] if nic is None or a._peer < 0 else nic.peers():
-        if peer["path"] == "tcp" and not peer["dead"] and ticket.place and str(peer["peer"]).endswith(ticket.place):
-            return "tcp", f"its owner is on another host, at {ticket.place}"
-        if peer["pid"] != ticket.pid or peer["dead"]:
-            continue
-        if peer["path"] == "frames":
-            return "engine", "WEFT_ISOLATION=strict in one of the two processes: memory is not mapped"
-        if ticket.direct:
-            return "load/store", "its memory was allocated by Weft and is mapped here"
-        if peer["path"] == "direct+cma":
-            return (
-                "process_vm",
-                "the owner's array was not allocated by Weft (weft.empty() makes arrays that are mapped)",
-            )
+    peer = _peer_of(a)
+    if peer is None:
+        return "unknown", "not connected to its owner"
+    if peer["path"] == "tcp":
+        return "tcp", f"its owner is on another host, at {ticket.place}"
+    if peer["path"] == "frames":
+        return "engine", "WEFT_ISOLATION=strict in one of the two processes: memory is not mapped"
+    if ticket.direct:
+        return "load/store", "its memory was allocated by Weft and is mapped here"
+    if peer["path"] == "direct+cma":
         return (
-            "engine",
-            f"the owner's array was not allocated by Weft, and {peer['cma_reason'] or 'process_vm is off'}",
+            "process_vm",
+            "the owner's array was not allocated by Weft (weft.empty() makes arrays that are mapped)",
         )
-    return "unknown", "not connected to its owner"
+    return (
+        "engine",
+        f"the owner's array was not allocated by Weft, and {peer['cma_reason'] or 'process_vm is off'}",
+    )
+
+
+def _peer_of(a: View) -> dict[str, object] | None:
+    """What the NIC knows of the owner's process; None: it is not connected."""
+    nic, node = _process.nic_if_open(), getattr(a, "_node", None)
+    if nic is None or a._peer < 0 or node is None or node._closed or node._made_in != _process.generation:
+        return None
+    found = nic.peer_of(node._home.ep._core, a._peer)
+    return None if found is None or found["dead"] else found

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from .. import errors
 from .unixsockets import bound, credentials
+from .users import unmapped
 
 __all__ = ["Answer", "NameServer", "check_name", "inquire", "lookup", "names", "taken", "unknown"]
 
@@ -272,7 +273,9 @@ def unknown(name: str, call: str, wait: float = 0.0) -> errors.NotFound:
         lines.append(f"  names here: {shown}")
     else:
         lines.append(f"  names here: none (of user {os.geteuid()})")
-    if call == "attach":
+    if why := unmapped():
+        lines.append(why)
+    elif call == "attach":
         lines.append(f"  try: node.share(array, name={name!r}) in the owner; attach(..., wait=10) while it is starting")
     return errors.NotFound("\n".join(lines))
 
