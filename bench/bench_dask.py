@@ -15,7 +15,7 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,19 @@ from common import Row, publish
 MIB = 1 << 20
 BLOCK = 64 * MIB
 SIDE = 4
-ROUNDS = 5
-SUM_ROUNDS = 1
+# Turns of each row: as many as are done in the time, within these numbers.
+TURNS_MIN, TURNS_MAX, ROW_S = 3, 9, 4.0
+SETTLE_S = 0.04  # Dask sends its messages at most every 2 ms: those of the preparation are over after this
 
 
-def fill(size: int, seed: int) -> Any:
-    return np.full(size // 8, float(seed))
+def source(size: int, seed: int) -> Any:
+    """An array of the worker, which it fills once and keeps: a turn measures what moves, and prepares nothing anew."""
+    from distributed import get_worker
+
+    kept = vars(get_worker()).setdefault("bench_dask_sources", {})
+    if (size, seed) not in kept:
+        kept[size, seed] = np.full(size // 8, float(seed))
+    return kept[size, seed][:]
 
 
 def cut(array: Any, piece: int, of: int) -> Any:
@@ -38,8 +45,10 @@ def cut(array: Any, piece: int, of: int) -> Any:
     return array[piece * step : (piece + 1) * step]
 
 
-def square(n: int, seed: int) -> Any:
-    return np.full((n, n), float(seed))
+def square(size: int, seed: int) -> Any:
+    found = source(size, seed)
+    n = int(len(found) ** 0.5)
+    return found[: n * n].reshape(n, n)
 
 
 def add_transposed(a: Any, b: Any) -> Any:
@@ -73,32 +82,42 @@ class Cluster:
     def submit(self, call: Any, *values: Any, on: int) -> Any:
         return self.client.submit(call, *values, workers=[self.workers[on]], pure=False)
 
-    def timed(self, futures: Any) -> float:
-        """Seconds until all are done; `futures` is called within them."""
-        from distributed import wait
+    def done(self, futures: list[Any]) -> None:
+        """Wait for all. `distributed.wait` would do so in the loop of the client that was made last."""
 
+        async def all_done() -> None:
+            for future in futures:
+                reason = await future.exception()
+                if reason is not None:
+                    raise reason
+
+        self.client.sync(all_done)
+
+    def timed(self, futures: Callable[[], list[Any]]) -> float:
+        """Seconds until all are done; `futures` is called within them."""
+        time.sleep(SETTLE_S)
         start = time.perf_counter()
         found = futures()
-        wait(found)
-        seconds = time.perf_counter() - start
-        return seconds
+        self.done(found)
+        return time.perf_counter() - start
 
     # ---- what is measured ----------------------------------------------------------------------------------
 
-    def one(self, size: int) -> float:
-        """GB/s of one array from a worker to the other."""
-        from distributed import wait
+    def empty(self) -> float:
+        """Seconds of one array of 8 bytes from a worker to the other: what Dask itself takes."""
+        block = self.submit(source, 8, 1, on=0)
+        self.done([block])
+        return self.timed(lambda: [self.submit(use, block, on=1)])
 
-        block = self.submit(fill, size, 1, on=0)
-        wait([block])
-        return size / self.timed(lambda: [self.submit(use, block, on=1)]) / 1e9
+    def one(self) -> float:
+        """GB/s of one array from a worker to the other."""
+        block = self.submit(source, BLOCK, 1, on=0)
+        self.done([block])
+        return BLOCK / self.timed(lambda: [self.submit(use, block, on=1)]) / 1e9
 
     def transpose(self) -> float:
         """GB/s of what moves."""
-        from distributed import wait
-
-        blocks = [[self.submit(fill, BLOCK, i * SIDE + j, on=i % 2) for j in range(SIDE)] for i in range(SIDE)]
-        wait([block for row in blocks for block in row])
+        blocks = self._blocks(source)
         seconds = self.timed(
             lambda: [self.submit(np.transpose, blocks[j][i], on=i % 2) for i in range(SIDE) for j in range(SIDE)]
         )
@@ -106,22 +125,15 @@ class Cluster:
 
     def shuffle(self) -> float:
         """GB/s of what moves."""
-        from distributed import wait
-
-        arrays = [self.submit(fill, 2 * BLOCK, i, on=i % 2) for i in range(8)]
-        wait(arrays)
+        arrays = [self.submit(source, 2 * BLOCK, i, on=i % 2) for i in range(8)]
         pieces = [self.submit(cut, array, k, 2, on=i % 2) for i, array in enumerate(arrays) for k in range(2)]
-        wait(pieces)
+        self.done(pieces)
         seconds = self.timed(lambda: [self.submit(use, piece, on=k % 2) for k, piece in enumerate(pieces)])
         return 8 * BLOCK / seconds / 1e9
 
     def sum(self) -> float:
         """Seconds of x + x.T, with what NumPy does."""
-        from distributed import wait
-
-        n = int((BLOCK // 8) ** 0.5)
-        blocks = [[self.submit(square, n, i * SIDE + j, on=i % 2) for j in range(SIDE)] for i in range(SIDE)]
-        wait([block for row in blocks for block in row])
+        blocks = self._blocks(square)
         return self.timed(
             lambda: [
                 self.submit(add_transposed, blocks[i][j], blocks[j][i], on=i % 2)
@@ -129,6 +141,30 @@ class Cluster:
                 for j in range(SIDE)
             ]
         )
+
+    def _blocks(self, made_by: Any) -> list[list[Any]]:
+        """A matrix of blocks; its rows lie on the two workers in turn."""
+        rows = [[self.submit(made_by, BLOCK, i * SIDE + j, on=i % 2) for j in range(SIDE)] for i in range(SIDE)]
+        self.done([block for row in rows for block in row])
+        return rows
+
+
+def in_turns(protocols: list[str], measure: Callable[[str], float]) -> dict[str, float]:
+    """Median for each protocol. The protocols take turns, in the opposite order each time, so that a slow second of the
+    machine affects both; the first turn, which connects, does not count."""
+    values: dict[str, list[float]] = {protocol: [] for protocol in protocols}
+    order = list(protocols)
+    end = 0.0
+    for turn in range(TURNS_MAX + 1):
+        for protocol in order:
+            value = measure(protocol)
+            if turn:
+                values[protocol].append(value)
+        order.reverse()
+        end = end or time.perf_counter() + ROW_S
+        if turn >= TURNS_MIN and time.perf_counter() > end:
+            break
+    return {protocol: statistics.median(found) for protocol, found in values.items()}
 
 
 # ---- comms without a scheduler -----------------------------------------------------------------------------
@@ -147,7 +183,9 @@ def serve(pipe: Any, protocol: str) -> None:
         with contextlib.suppress(OSError):
             while True:
                 size = await comm.read()
-                await comm.write(to_serialize(arrays.setdefault(size, fill(size, 1))))
+                if size not in arrays:
+                    arrays[size] = np.full(size // 8, 1.0)
+                await comm.write(to_serialize(arrays[size]))
 
     async def main() -> None:
         async with listen(f"{protocol}://127.0.0.1:0", answer) as listener:
@@ -157,41 +195,46 @@ def serve(pipe: Any, protocol: str) -> None:
     asyncio.run(main())
 
 
-def comms(protocols: list[str], sizes: list[int]) -> dict[tuple[str, int], float]:
-    """Median GB/s of one array from another process to this one, by protocol and size."""
+def comms(protocols: list[str], sizes: list[int]) -> dict[int, dict[str, float]]:
+    """Median GB/s of one array from another process to this one, by size and protocol."""
     import asyncio
 
     from distributed.comm import connect
 
     spawn = multiprocessing.get_context("spawn")
-    found: dict[tuple[str, int], list[float]] = {}
+    pipes, processes, open_ = [], [], {}
+    loop = asyncio.new_event_loop()
+    try:
+        for protocol in protocols:
+            here, there = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(there, protocol), daemon=True)
+            process.start()
+            pipes.append(here)
+            processes.append(process)
+        for protocol, pipe in zip(protocols, pipes, strict=True):
+            open_[protocol] = loop.run_until_complete(connect(pipe.recv()))
 
-    async def measure(addresses: dict[str, str]) -> None:
-        open_ = {protocol: await connect(address) for protocol, address in addresses.items()}
-        for size in sizes:
-            for turn in range(2 * ROUNDS + 1):
-                for protocol, comm in open_.items():
-                    start = time.perf_counter()
-                    await comm.write(size)
-                    await comm.read()
-                    if turn:
-                        found.setdefault((protocol, size), []).append(size / (time.perf_counter() - start) / 1e9)
-        for comm in open_.values():
-            await comm.close()
+        async def ask(comm: Any, size: int) -> float:
+            start = time.perf_counter()
+            await comm.write(size)
+            await comm.read()
+            return float(size / (time.perf_counter() - start) / 1e9)
 
-    pipes, processes, addresses = [], [], {}
-    for protocol in protocols:
-        here, there = spawn.Pipe()
-        process = spawn.Process(target=serve, args=(there, protocol), daemon=True)
-        process.start()
-        addresses[protocol] = here.recv()
-        pipes.append(here)
-        processes.append(process)
-    asyncio.run(measure(addresses))
-    for pipe, process in zip(pipes, processes, strict=True):
-        pipe.send("stop")
-        process.join()
-    return {key: statistics.median(values) for key, values in found.items()}
+        return {
+            size: in_turns(protocols, lambda p, size=size: loop.run_until_complete(ask(open_[p], size)))
+            for size in sizes
+        }
+    finally:
+
+        async def close() -> None:
+            for comm in open_.values():
+                await comm.close()
+
+        loop.run_until_complete(close())
+        for pipe, process in zip(pipes, processes, strict=True):
+            pipe.send("stop")
+            process.join()
+        loop.close()
 
 
 def copies(size: int) -> tuple[float, float]:
@@ -199,7 +242,7 @@ def copies(size: int) -> tuple[float, float]:
     source = np.ones(size, np.uint8)
     target = np.zeros(size, np.uint8)
     found: list[list[float]] = [[], []]
-    for _ in range(ROUNDS):
+    for _ in range(TURNS_MAX):
         for which in range(2):
             start = time.perf_counter()
             np.copyto(target if which == 0 else np.empty(size, np.uint8), source)
@@ -244,26 +287,17 @@ def main() -> None:
             )
         )
 
-    bare = comms(protocols, [MIB, BLOCK, 4 * BLOCK])
-    for size in sorted({size for _, size in bare}):
-        name = f"{size // MIB} MiB" if size >= MIB else f"{size // 1024} KiB"
-        medians = {protocol: bare[protocol, size] for protocol in protocols}
-        add(f"comm, array of {name}", "GB/s", medians, 2 if size >= BLOCK else None)
+    for size, medians in comms(protocols, [MIB, BLOCK, 4 * BLOCK]).items():
+        add(f"comm, array of {size // MIB} MiB", "GB/s", medians, 2 if size >= BLOCK else None)
     with clusters(protocols) as found:
-
-        def compare(what: str, unit: str, call: Any, rounds: int, budget: float | None) -> None:
-            values: dict[str, list[float]] = {protocol: [] for protocol in protocols}
-            for turn in range(rounds + 1):
-                for protocol in protocols:
-                    value = call(found[protocol])
-                    if turn:  # the first connects
-                        values[protocol].append(value)
-            add(f"two workers, {what}", unit, {p: statistics.median(those) for p, those in values.items()}, budget)
-
-        compare("one array of 64 MiB", "GB/s", lambda c: c.one(BLOCK), ROUNDS, 2)
-        compare("transpose, blocks of 64 MiB", "GB/s", Cluster.transpose, ROUNDS, 2)
-        compare("shuffle, pieces of 64 MiB", "GB/s", Cluster.shuffle, ROUNDS, 2)
-        compare("x + x.T with NumPy's work, blocks of 64 MiB", "s", Cluster.sum, SUM_ROUNDS, None)
+        for what, unit, call, budget in (
+            ("one array of 8 B: Dask's own time", "s", Cluster.empty, None),
+            ("one array of 64 MiB", "GB/s", Cluster.one, 2),
+            ("transpose, blocks of 64 MiB", "GB/s", Cluster.transpose, 2),
+            ("shuffle, pieces of 64 MiB", "GB/s", Cluster.shuffle, 2),
+            ("x + x.T with NumPy's work, blocks of 64 MiB", "s", Cluster.sum, None),
+        ):
+            add(f"two workers, {what}", unit, in_turns(protocols, lambda p, call=call: call(found[p])), budget)
     publish("dask", rows)
 
 

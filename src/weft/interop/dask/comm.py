@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 import logging
 import weakref
 from typing import Any
 
 import dask
+import numpy as np
+from distributed import protocol
 from distributed.comm.addressing import parse_host_port, unparse_host_port
 from distributed.comm.core import BaseListener, Comm, CommClosedError, Connector
 from distributed.comm.registry import Backend
 from distributed.comm.utils import ensure_concrete_host, from_frames, to_frames
+from distributed.protocol import Serialize
 from distributed.utils import ensure_ip, ensure_memoryview, get_ip
 from tornado.netutil import bind_sockets
 
@@ -26,6 +30,9 @@ logger = logging.getLogger("distributed.comm.weft")
 PREFIX = "weft://"
 # Frames are not split, so that an array arrives in one buffer; compressors have limits, so for them frames are.
 _WHOLE = 1 << 62
+# A message of more parts, or of longer text, is serialised by a thread, as distributed decides.
+_PARTS_MAX = 64
+_TEXT_MAX = 1 << 16
 
 
 class WeftComm(Comm):
@@ -72,14 +79,21 @@ class WeftComm(Comm):
 
     async def read(self, deserializers: Any = None) -> Any:
         """The next message. Raises CommClosedError. An error of any kind, or cancelling, aborts the comm."""
+        context = contextvars.copy_context()
+
+        def load(frames: list[Any]) -> Any:
+            return context.run(protocol.loads, frames, deserialize=self.deserialize, deserializers=deserializers)
+
         try:
-            frames = await self._link.receive()
+            message = await self._link.receive(load)
         except BaseException:
             self.abort()
             raise
         try:
+            if message.loaded is not None:
+                return message.loaded()
             return await from_frames(
-                frames,
+                message.frames,
                 deserialize=self.deserialize,
                 deserializers=deserializers,
                 allow_offload=self.allow_offload,
@@ -95,7 +109,7 @@ class WeftComm(Comm):
             raise self._link._closed()
         frames = await to_frames(
             msg,
-            allow_offload=self.allow_offload,
+            allow_offload=self.allow_offload and not _sent_as_they_lie(msg),
             serializers=serializers,
             on_error=on_error,
             context={
@@ -139,6 +153,18 @@ def _dangling(link: Link, shown: str) -> None:
         link.loop.call_soon_threadsafe(link.close_soon)
     except RuntimeError:  # the loop is closed
         pass
+
+
+def _sent_as_they_lie(msg: Any, depth: int = 4) -> bool:
+    """True if nothing of a message takes long to serialise: large parts are arrays, whose memory becomes frames. Then
+    the event loop's thread does it: to wake another thread and to be woken by it takes longer."""
+    if isinstance(msg, Serialize):
+        data = msg.data
+        return type(data) is np.ndarray and data.flags.forc and not data.dtype.hasobject
+    if isinstance(msg, (dict, list, tuple)):
+        parts = msg.values() if isinstance(msg, dict) else msg
+        return depth > 0 and len(parts) <= _PARTS_MAX and all(_sent_as_they_lie(part, depth - 1) for part in parts)
+    return msg is None or isinstance(msg, (int, float)) or (isinstance(msg, (str, bytes)) and len(msg) <= _TEXT_MAX)
 
 
 def _refuse_tls(address: str, connection_args: dict[str, Any]) -> None:

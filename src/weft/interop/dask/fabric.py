@@ -242,6 +242,7 @@ class Fabric:
         self.reason = ""
         self.closed = False
         self.local_keys = False
+        self.loading = threading.Lock()  # held by a deserializer: Dask, too, runs one at a time
         self._lock = threading.Lock()
         self._idle: deque[Lane] = deque()
         self._peers: dict[bytes, Peer] = {}

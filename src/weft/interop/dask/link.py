@@ -236,8 +236,11 @@ class Link(asyncio.BufferedProtocol):
 
     # ---- messages --------------------------------------------------------------------------------------------
 
-    async def receive(self) -> list[memoryview]:
-        """The frames of the next message, in writable memory. Raises CommClosedError."""
+    async def receive(self, load: Callable[[list[Any]], Any]) -> wire.Arrived:
+        """The next message; its frames are writable memory. Raises CommClosedError.
+
+        load   called with the frames by the thread that has read them, if a thread has: saves Dask to wake another.
+        """
         if self._reader is not None:
             raise RuntimeError("weft://: two tasks read one comm; a comm has one reader at a time")
         while not self._unread:
@@ -253,10 +256,10 @@ class Link(asyncio.BufferedProtocol):
         if self._paused:
             self._pace()
         if message.number >= 0:
-            await self._pull(message)
-        return message.frames
+            await self._pull(message, load)
+        return message
 
-    async def _pull(self, message: wire.Arrived) -> None:
+    async def _pull(self, message: wire.Arrived, load: Callable[[list[Any]], Any]) -> None:
         """Read the offered frames of a message, and acknowledge."""
         if self._met is not None and not self._met.done():
             await asyncio.shield(self._met)
@@ -278,16 +281,28 @@ class Link(asyncio.BufferedProtocol):
             if buffer.nbytes
         ]
         pull = Pull(self.fabric, peer, frames)
+
+        def place() -> None:
+            for at, buffer in zip(places, buffers, strict=True):
+                message.frames[at] = buffer
+
+        def read(rest: Callable[[Callable[[], bool]], None]) -> None:
+            rest(self._is_lost)
+            place()
+            if not self.lost:
+                with self.fabric.loading:
+                    message.loaded = _outcome(load, message.frames)
+
         try:
             if message.offered > LOOP_BYTES_MAX:
-                await self.loop.run_in_executor(self.fabric.threads, pull.run, self._is_lost)
-            elif not pull.start():
-                await self.loop.run_in_executor(self.fabric.threads, pull.finish, self._is_lost)
+                await self.loop.run_in_executor(self.fabric.threads, read, pull.run)
+            elif pull.start():
+                place()
+            else:
+                await self.loop.run_in_executor(self.fabric.threads, read, pull.finish)
         except errors.FabricError as reason:
             self.abort(f"a frame could not be read from the peer's memory: {reason.message}")
         self._check()
-        for at, buffer in zip(places, buffers, strict=True):
-            message.frames[at] = buffer
         self._write(wire.pack_ack(message.number))
 
     async def send(self, frames: list[memoryview]) -> None:
@@ -414,6 +429,20 @@ class Link(asyncio.BufferedProtocol):
     def close_soon(self) -> None:
         """Close in a task, for a comm that was collected: what it wrote is still delivered."""
         self._task = self.loop.create_task(self.close())
+
+
+def _outcome(load: Callable[[list[Any]], Any], frames: list[Any]) -> Callable[[], Any]:
+    """What `load` returns or raises, to be had later."""
+    try:
+        found = load(frames)
+    except Exception as reason:
+        error = reason
+
+        def failed() -> Any:
+            raise error
+
+        return failed
+    return lambda: found
 
 
 def _warn(what: str, reason: str) -> None:

@@ -77,13 +77,15 @@ class Offered(NamedTuple):
 
 @dataclass(slots=True)
 class Arrived:
-    """A message as it arrived. frames: writable memory, or `Offered`. nbytes: what is in this process's memory."""
+    """A message as it arrived. frames: writable memory, or `Offered`. nbytes: what is in this process's memory. loaded:
+    gives what a thread made of the frames, or raises its error; None: no thread has."""
 
     frames: list[Any]
     nbytes: int = 0
     offered: int = 0
     number: int = -1
     missing: list[int] = field(default_factory=list)
+    loaded: Callable[[], Any] | None = None
 
 
 def pack(kind: int, body: bytes = b"", rows: int = 0, more: int = 0) -> bytes:
