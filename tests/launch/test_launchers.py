@@ -105,6 +105,11 @@ def test_slurm_hosts_are_those_of_the_step() -> None:
     assert set(found.variables) <= set(SLURM)
 
 
+def test_slurm_hosts_are_those_of_the_step_where_it_has_the_whole_job() -> None:
+    found = launch.environment(SLURM | {"SLURM_JOB_NODELIST": SLURM["SLURM_STEP_NODELIST"]})
+    assert found.hosts_from == "SLURM_STEP_NODELIST"
+
+
 def test_hosts_of_the_allocation_where_the_launcher_tells_none() -> None:
     """mpirun and torchrun in an allocation of Slurm's."""
     around = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "nid[3-6]", "SLURM_PROCID": "0"}

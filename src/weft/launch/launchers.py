@@ -139,7 +139,7 @@ class _Reader:
         except errors.InvalidArgument as reason:
             self.problem(f"{name}: {str(reason.strerror or reason).splitlines()[0]}")
             return ()
-        self.hosts_from[hosts] = name
+        self.hosts_from.setdefault(hosts, name)  # the first that tells them: the step before the job
         return hosts
 
     def problem(self, text: str) -> None:
