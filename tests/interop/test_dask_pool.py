@@ -77,6 +77,26 @@ def test_free_buffers_have_a_limit() -> None:
     assert pool.kept == 4 * MIB
 
 
+def test_new_buffers_take_the_place_of_old_ones() -> None:
+    """What arrives now is what arrives next: a pool full of another size helps nobody."""
+    pool = BufferPool(8 * MIB)
+    old = [pool.take(2 * MIB) for _ in range(4)]
+    del old
+    gc.collect()
+    where = place(pool.take(7 * MIB))
+    gc.collect()
+    assert pool.kept == 7 * MIB
+    assert place(pool.take(7 * MIB)) == where
+
+
+def test_buffer_longer_than_the_pool_leaves_the_others() -> None:
+    pool = BufferPool(8 * MIB)
+    pool.take(2 * MIB)
+    pool.take(9 * MIB)
+    gc.collect()
+    assert pool.kept == 2 * MIB
+
+
 def test_pool_of_no_bytes_keeps_nothing() -> None:
     pool = BufferPool(0)
     pool.take(2 * MIB)

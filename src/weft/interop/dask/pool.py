@@ -2,7 +2,7 @@
 the copy into them.
 
 A buffer comes back when the last array, or other object, over it is collected. `BufferPool` keeps free buffers up to a
-limit, and gives those back to the system that nobody took for a while.
+limit, the newest ones, and gives those back to the system that nobody took for a while.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BufferPool:
         self._lock = threading.Lock()
         # Finalizers run anywhere, also in a thread that holds the lock: they only append here, which needs no lock.
         self._returned: deque[Any] = deque()
-        self._free: dict[int, list[tuple[float, Any]]] = {}
+        self._free: deque[tuple[float, Any]] = deque()  # the oldest first; at most as many as MiB are kept
         self._kept = 0
         self._trimmed = 0.0
 
@@ -51,10 +51,12 @@ class BufferPool:
         whole = None
         with self._lock:
             self._sort_in()
-            free = self._free.get(size)
-            if free:
-                whole = free.pop()[1]
-                self._kept -= size
+            for at in range(len(self._free) - 1, -1, -1):
+                if len(self._free[at][1]) == size:
+                    whole = self._free[at][1]
+                    del self._free[at]
+                    self._kept -= size
+                    break
         if whole is None:
             whole = _Whole(size, np.uint8)
         part: Any = np.ndarray(nbytes, np.uint8, whole)
@@ -69,13 +71,8 @@ class BufferPool:
         self._trimmed = now
         with self._lock:
             self._sort_in()
-            for size, free in list(self._free.items()):
-                young = [entry for entry in free if now - entry[0] < IDLE_S_MAX]
-                self._kept -= size * (len(free) - len(young))
-                if young:
-                    self._free[size] = young
-                else:
-                    del self._free[size]
+            while self._free and now - self._free[0][0] > IDLE_S_MAX:
+                self._drop_oldest()
 
     @property
     def kept(self) -> int:
@@ -93,10 +90,15 @@ class BufferPool:
                 self._lock.release()
 
     def _sort_in(self) -> None:
-        """Enter the returned buffers, the lock held; those above the limit go back to the system."""
+        """Enter the returned buffers, the lock held; the oldest ones make room for them."""
         while self._returned:
             whole = self._returned.popleft()
-            size = len(whole)
-            if self._kept + size <= self.keep:
-                self._kept += size
-                self._free.setdefault(size, []).append((time.monotonic(), whole))
+            if len(whole) > self.keep:
+                continue
+            self._free.append((time.monotonic(), whole))
+            self._kept += len(whole)
+            while self._kept > self.keep:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._kept -= len(self._free.popleft()[1])
