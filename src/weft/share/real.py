@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import errors, fi
 from ..fi import _handle
+from ..fi._progress import ProgressThread
 from .lane import FailedOperation, Lane
 from .ticket import FABRIC_PREFIX
 
@@ -59,8 +60,7 @@ class RealFabric:
         self._lock = threading.Lock()
         self._form = "b", 0
         self._counts: dict[tuple[int, int, int], int] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: ProgressThread | None = None
 
     # ---- addresses --------------------------------------------------------------------------------------------------
 
@@ -132,29 +132,12 @@ class RealFabric:
 
     def serve(self, cq: Any) -> None:
         """Start the thread that lets the library answer peers: most providers do so only in calls of the program."""
-        self._thread = threading.Thread(target=self._serve, args=(cq,), name=f"weft {self.name}", daemon=True)
-        self._thread.start()
-
-    def _serve(self, cq: Any) -> None:
-        while not self._stop.is_set():
-            try:
-                cq.sread(16, None, _SLICE_S)
-            except errors.Again:
-                pass
-            except errors.Available:
-                try:
-                    cq.readerr()
-                except errors.FabricError:
-                    pass
-            except errors.FabricError:  # closed
-                return
+        self._thread = ProgressThread(cq, f"weft {self.name}")
 
     def close(self) -> None:
         """End the thread."""
-        self._stop.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(5)
+        if self._thread is not None:
+            self._thread.close()
 
 
 def _offer(name: Any, listen: str | None) -> fi.Info:

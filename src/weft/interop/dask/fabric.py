@@ -26,6 +26,7 @@ import numpy as np
 
 from ... import _process, errors, fi
 from ...fi import _handle
+from ...fi._progress import ProgressThread
 from .config import OFF, Settings, load
 from .pool import BufferPool
 
@@ -252,7 +253,7 @@ class Fabric:
         # nobody reads a region after its close: they stay alive for a while.
         self._resting: deque[tuple[float, list[memoryview]]] = deque()
         self.foreign = settings.fabric is not None
-        self._progress_thread: threading.Thread | None = None
+        self._progress: ProgressThread | None = None
         self._keys = count(1)
         self._greeting_mr: Any = None
         self.greeting = os.urandom(GREETING_BYTES)
@@ -298,8 +299,7 @@ class Fabric:
         self._own_keys = not mode & int(fi.MR_PROV_KEY)
         self._home = Lane(self)
         if int(self.info.domain_attr.data_progress) == int(fi.PROGRESS_MANUAL):
-            self._progress_thread = threading.Thread(target=self._progress, name="Weft-Dask-progress", daemon=True)
-            self._progress_thread.start()
+            self._progress = ProgressThread(self._home.cq, "Weft-Dask-progress", self.tidy)
         name = self._home.ep.getname()
         greeting = np.frombuffer(bytearray(self.greeting), np.uint8)
         self._greeting_mr = self.register(greeting, fi.REMOTE_READ)
@@ -311,17 +311,6 @@ class Fabric:
             "addr": self.remote_address(self._greeting_mr),
             "greeting": self.greeting.hex(),
         }
-
-    def _progress(self) -> None:
-        """Peers' reads make progress only inside calls of this process, with such a provider: a thread makes them."""
-        while not self.closed:
-            self.tidy()
-            try:
-                self._home.cq.sread(_POSTED_MAX, None, _WAIT_S)
-            except errors.Again:
-                pass
-            except errors.FabricError:
-                return  # closed
 
     def _listen(self, at: str) -> None:
         """With a secret, let other hosts read this process's frames; without one they get them by the connection."""
@@ -438,8 +427,8 @@ class Fabric:
         """At exit."""
         self.closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
-        if self._progress_thread is not None:
-            self._progress_thread.join(2 * _WAIT_S)
+        if self._progress is not None:
+            self._progress.close()
 
 
 def _identity(name: str | bytes, greeting: bytes) -> bytes:
