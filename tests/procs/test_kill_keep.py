@@ -1,4 +1,4 @@
-"""kill -9 at random instants of processes that keep, replace, resize and forget arrays, and of their keeper.
+"""kill -9 at random instants of processes that keep, replace, take over and forget arrays, and of their keeper.
 
 Element 0 of an array is its number, and so are all others; its length is 1000 + number. A maker says what it is about
 to do, and then that it is done: afterwards the name has the one or the other array, whole. WEFT_KILL_ROUNDS sets the
@@ -62,6 +62,9 @@ class Maker:
             if self.number == GONE:
                 self.say("will", number)
                 shared = node.share(self.made(number), NAME, keep=True)
+            elif shared is None and self.rng.random() < 0.7:  # the place of the maker that was killed
+                shared = node.kept(NAME)
+                continue
             elif shared is None or self.rng.random() < 0.2:
                 number = GONE
                 self.say("will", number)

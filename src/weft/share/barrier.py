@@ -39,11 +39,12 @@ class Barrier(Coordinated, _nic.BarrierCore):
         node: Node | None = None,
         create: bool | None = None,
         wait: float = 0.0,
+        keep: bool = False,
     ) -> None:
         n = 0 if parties is None else whole(parties, "Barrier: parties", 1, _PARTIES_MAX)
         if not n and (create or name is None):
             raise errors.InvalidArgument("Barrier: a new barrier needs the number of its parties\n  try: parties=4")
-        made = self._begin(name, n, 0, node, create if n else False, wait)
+        made = self._begin(name, n, 0, node, create if n else False, wait, keep)
         if not made and n and self._n != n:
             raise errors.InvalidArgument(f"Barrier: {self._shown()} has {self._n} parties, and this one asks for {n}")
 

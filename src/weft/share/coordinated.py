@@ -8,22 +8,23 @@ that waits sleeps on a futex, or on its completion queue; a task waits on the de
 from __future__ import annotations
 
 import math
-import os
 import struct
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from .. import _nic, _process, errors
+from ..fi import _handle
 from ..memory.arrays import zeros
 from . import calls
 from ._default import default_node
 from .calls import AGAIN, DONE, MAPPED, Answer, Request
+from .names import check_name
 from .node import Node
+from .processes import pid_namespace
 from .remote import RemoteArray
 from .show import named
 from .ticket import PREFIX, Ticket
@@ -76,10 +77,12 @@ class Coordinated:
     node       the node that shares or attaches it; None: the default node of the process.
     create     True: make it (AddressInUse if the name is taken). False: it must exist. None: make it if it does not.
     wait       with create=False: seconds to wait for a name that does not exist yet.
+    keep       True: the keeper (`weft keep`, started if needed) has the object, which outlives its maker, however the
+               maker ends, until `weft.forget(name)`. It needs a name, and one that exists must be kept, too.
 
-    Handles pickle, as shared arrays do, and a forked child may go on with those of its parent. The object lives in the
-    process that made it, until that handle's close(), its node's, or the end of the process; calls of the others then
-    raise KeyRejected or ConnectionReset. Thread safety: any thread.
+    Handles pickle, as shared arrays do, and a forked child may go on with those of its parent. Without `keep` the
+    object lives in the process that made it, until that handle's close(), its node's, or the end of the process; calls
+    of the others then raise KeyRejected or ConnectionReset. Thread safety: any thread.
     """
 
     _KIND: ClassVar[int]
@@ -96,10 +99,38 @@ class Coordinated:
     """The object's name; "" if it has none."""
 
     def _begin(
-        self, name: str | Ticket | None, n: int, item: int, node: Node | None, create: bool | None, wait: float
+        self,
+        name: str | Ticket | None,
+        n: int,
+        item: int,
+        node: Node | None,
+        create: bool | None,
+        wait: float,
+        keep: bool,
     ) -> bool:
         """Make or attach the object. n, item: numbers of a new one. Returns whether it was made."""
+        made = self._make_or_attach(name, n, item, node, create, wait, keep)
+        if keep and not self._array.ticket.kept:
+            self._unmap()
+            raise errors.InvalidArgument(
+                f"{type(self).__name__}: {self._shown()} exists and is not kept: it ends with process "
+                f"{self._array.ticket.pid}, which made it\n  try: keep=True in all who may make it; or another name"
+            )
+        return made
+
+    def _make_or_attach(
+        self,
+        name: str | Ticket | None,
+        n: int,
+        item: int,
+        node: Node | None,
+        create: bool | None,
+        wait: float,
+        keep: bool,
+    ) -> bool:
         what = type(self).__name__
+        if keep not in (True, False):
+            raise TypeError(f"{what}: keep is True or False, not {keep!r}")
         if create not in (True, False, None):
             raise TypeError(f"{what}: create is True, False or None, not {create!r}")
         if name is not None and not isinstance(name, (str, Ticket)):
@@ -118,13 +149,23 @@ class Coordinated:
         if name is None:
             if create is False:
                 raise errors.InvalidArgument(f"{what}: create is False, and there is no name to look for")
-            self._create(n, item)
+            if keep:
+                raise errors.InvalidArgument(
+                    f"{what}: keep=True needs a name, because what is kept is found and forgotten by its name\n"
+                    f"  try: weft.{what}('...', keep=True)"
+                )
+            self._create(n, item, keep)
             return True
+        check_name(name, what)
         if create is False:
             self._attach(name, patience)
             return False
         if create:
-            self._create(n, item)
+            try:
+                self._create(n, item, keep)
+            except errors.AddressInUse as reason:
+                first = reason.message.partition("\n")[0].replace("share:", f"{what}:", 1)
+                raise errors.AddressInUse(f"{first}\n  try: another name; or without create=True, to use it") from None
             return True
         deadline = time.monotonic() + 5.0
         while True:
@@ -134,7 +175,7 @@ class Coordinated:
             except (errors.NotFound, errors.ConnectionReset, errors.KeyRejected):
                 pass
             try:
-                self._create(n, item)
+                self._create(n, item, keep)
                 return True
             except errors.AddressInUse:  # another process was faster; or its owner has just ended
                 if time.monotonic() > deadline:
@@ -153,13 +194,19 @@ class Coordinated:
         self._n = self._item = 0
         self._generation = -1 if node is None else _process.generation  # -1: not attached yet
 
-    def _create(self, n: int, item: int) -> None:
+    def _create(self, n: int, item: int, keep: bool) -> None:
+        what = type(self).__name__
         size = _nic.sync_bytes(self._KIND, n, item)
         if size is None:
-            raise errors.InvalidArgument(f"{type(self).__name__}: no such object: {n} of {item} bytes")
+            raise errors.InvalidArgument(f"{what}: no such object: {n} of {item} bytes")
+        if keep:
+            from .keeping import make_kept  # few programs keep objects
+
+            self._attach(make_kept(self.name, what, self._KIND, n, item), 0.0)
+            return
         memory = zeros(size, np.uint8)
-        _nic.sync_create(memory, self._KIND, n, item, _pid_namespace())
-        self._made = self._node.share(memory, name=self.name or None)
+        _nic.sync_create(memory, self._KIND, n, item, pid_namespace())
+        self._made = self._node._share(memory, self.name or None, "rw", False, {"kind": what}, _handle.here(3))
         self._memory = memory
         self._array = self._made.remote
         self._reach()
@@ -201,7 +248,7 @@ class Coordinated:
             raise self._damaged(what)
         self._n, self._item = n, item
         self._generation = _process.generation
-        if namespace == _pid_namespace():
+        if namespace == pid_namespace():
             self._map_now()
 
     def _map_now(self) -> None:
@@ -334,7 +381,7 @@ class Coordinated:
             raise errors.BadState(f"{call}: this {type(self).__name__} was closed while the call waited")
         if outcome == _LOST:
             self._node._check(call)
-            self._array._probe()  # raises the reason
+            self._array._probe(call)  # raises the reason
             raise self._gone(call)
         if outcome == DAMAGED:
             raise self._damaged(call)
@@ -345,12 +392,23 @@ class Coordinated:
         return self._damaged(call)
 
     def _gone(self, call: str) -> errors.FabricError:
+        if self.ticket.kept:
+            return errors.ConnectionReset(
+                f"{call}: the keeper, process {self.ticket.pid}, which kept {self._shown()}, is gone\n"
+                "  rule: if the keeper is killed, what it kept is lost\n"
+                f"  try: weft.{type(self).__name__}(..., keep=True) again"
+            )
         return errors.ConnectionReset(
             f"{call}: the owner of {self._shown()}, process {self.ticket.pid}, is gone\n"
             f"  rule: an object lives as long as the process that made it\n  try: weft.{type(self).__name__}(...) again"
         )
 
     def _ended(self, call: str) -> errors.FabricError:
+        if self.ticket.kept:
+            return errors.KeyRejected(
+                f"{call}: {self._shown()} was kept, and is forgotten (weft.forget, weft rm)\n"
+                f"  try: weft.{type(self).__name__}(..., keep=True) makes a new one"
+            )
         return errors.KeyRejected(f"{call}: {self._shown()} was closed by its owner, process {self.ticket.pid}")
 
     def _damaged(self, call: str) -> errors.FabricError:
@@ -380,13 +438,18 @@ class Coordinated:
         return found if found == "tcp" else "engine"
 
     @property
+    def kept(self) -> bool:
+        """True if the keeper has the object: it outlives its maker, until `weft.forget(name)`."""
+        return self.ticket.kept
+
+    @property
     def closed(self) -> bool:
         """True after close() of this handle."""
         return self._closed
 
     def close(self) -> None:
-        """End the use through this handle. The handle that made the object ends the object: threads and processes that
-        wait for it get KeyRejected. Closing again does nothing."""
+        """End the use through this handle. The handle that made the object ends the object, unless it is kept: threads
+        and processes that wait for it get KeyRejected. Closing again does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -409,7 +472,8 @@ class Coordinated:
             return f"<weft.{type(self).__name__}{name}, closed>"
         if self._generation != _process.generation:
             return f"<weft.{type(self).__name__}{name}, not attached yet>"
-        return f"<weft.{type(self).__name__}{name}, {self._state()}, of process {self.ticket.pid}, by {self.path}>"
+        of = f"kept by process {self.ticket.pid}" if self.ticket.kept else f"of process {self.ticket.pid}"
+        return f"<weft.{type(self).__name__}{name}, {self._state()}, {of}, by {self.path}>"
 
     def _state(self) -> str:
         return ""
@@ -455,15 +519,3 @@ def whole(value: Any, what: str, least: int, most: int) -> int:
 
 def _article(kind: str) -> str:
     return f"{_ARTICLES.get(kind, 'a')} {kind}"
-
-
-@lru_cache(maxsize=1)
-def _pid_namespace() -> int:
-    """Of this process: pids, and the start times of processes, mean the same within it."""
-    found = 0
-    for of in ("pid", "time"):
-        try:
-            found = found * 31 + os.stat(f"/proc/self/ns/{of}").st_ino
-        except OSError:
-            found *= 31
-    return found & 0xFFFFFFFF

@@ -33,8 +33,9 @@ class Event(Coordinated, _nic.EventCore):
         node: Node | None = None,
         create: bool | None = None,
         wait: float = 0.0,
+        keep: bool = False,
     ) -> None:
-        self._begin(name, 0, 0, node, create, wait)
+        self._begin(name, 0, 0, node, create, wait, keep)
 
     # set, clear, is_set and wait are in C++; what they cannot do at once they pass to these methods.
 

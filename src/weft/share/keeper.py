@@ -1,11 +1,12 @@
 """The keeper: a process that owns kept arrays, so that they outlive the processes that made them (share(keep=True)).
 
-    Keeper      the kept arrays by name, and when the process ends
+    Keeper      the kept arrays and coordination objects by name, and when the process ends
     Session     one connection: a room for an array that is just being handed over
 
 A process that keeps an array asks for a room (memory that Weft allocates here), writes the elements into it, and then
 asks to keep it under a name. If that process dies in between, the connection ends and the room is freed. From then on
 the keeper is the owner: peers reach the array as any other array of `weft.empty`, and the keeper runs no code for them.
+Kept locks, events, semaphores, barriers and queues are made here, by the numbers that the request has.
 
 The keeper ends when it keeps nothing and nobody is connected, under the lock of the start: a process that starts a
 keeper sees one that listens, or none. Started by `weft keep --stay`, it stays. A keeper that is killed takes the arrays
@@ -29,12 +30,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import _files, _process, errors
+from .. import _files, _nic, _process, errors
 from ..fi import _handle
 from ..memory.reserve import part
 from . import keeperlink
 from .node import Node
 from .offer import Offer
+from .processes import pid_namespace
 from .shared import Shared
 from .show import human_bytes
 from .ticket import decode_dtype
@@ -44,6 +46,9 @@ __all__ = ["Keeper", "main"]
 
 _FIRST_CALL_S = 30.0  # for the first call of the process that started the keeper
 _LOOK_S = 1.0
+
+_Object = tuple[str, np.ndarray[Any, Any]]
+"""A coordination object: its class and its memory."""
 
 
 class Keeper:
@@ -60,6 +65,7 @@ class Keeper:
         self.folder = keeperlink.folder()
         self._lock = threading.Lock()
         self._kept: dict[str, Shared] = {}
+        self._objects: dict[str, _Object] = {}  # those that are no arrays
         self._sessions = 0
         self._ends_at = time.monotonic() + _FIRST_CALL_S
         self._place: tuple[int, int] | None = None  # device and inode of our socket's file
@@ -191,13 +197,55 @@ class Keeper:
 
     def keep(self, room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> dict[str, Any]:
         """Share the array in a room under a name."""
-        name, maker = str(request["name"]), request["maker"]
         offer = _offer(room, request)
-        info = {"keeper": self.name, "maker": [int(maker[0]), str(maker[1])]}
+        return {"ticket": str(self._begin(offer, request, {}).ticket)}
+
+    def make(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Make a coordination object under a name. This process's NIC finds its holders by their pids, so the object
+        gets the pid namespace of this process."""
+        kind, number = str(request["kind"]), int(request["number"])
+        n, item = int(request["n"]), int(request["item"])
+        size = _nic.sync_bytes(number, n, item)
+        if size is None:
+            raise errors.InvalidArgument(f"{kind}: no such object: {n} of {item} bytes")
+        memory = _process.array((size,), np.uint8, fresh=True, call="keep")
+        _nic.sync_create(memory, number, n, item, pid_namespace())
+        offer = Offer(memory, memory, None)
+        shared = self._begin(offer, {**request, "access": "rw"}, {"kind": kind}, (kind, memory))
+        return {"ticket": str(shared.ticket)}
+
+    def _begin(
+        self, offer: Offer, request: dict[str, Any], more: dict[str, Any], is_object: _Object | None = None
+    ) -> Shared:
+        name, maker = str(request["name"]), request["maker"]
+        with self._lock:
+            if name in self._kept:
+                raise errors.AddressInUse(
+                    f"share: the name {name!r} is taken: the keeper, process {os.getpid()}, has it\n"
+                    f"  try: another name, or weft.forget({name!r}) if nobody needs what it has"
+                )
+        info = {"keeper": self.name, "maker": [int(maker[0]), str(maker[1])], **more}
         shared = Shared._begin(self.node, offer, name, str(request["access"]), _handle.here(1), info)
         with self._lock:
             self._kept[name] = shared
-        return {"ticket": str(shared.ticket)}
+            if is_object is not None:
+                self._objects[name] = is_object
+        return shared
+
+    def lend(self, request: dict[str, Any]) -> tuple[Shared, Offer]:
+        """A kept array, and its memory as bytes, for a process that takes its maker's place."""
+        name = str(request["name"])
+        with self._lock:
+            shared, object_ = self._kept.get(name), self._objects.get(name)
+        if shared is None:
+            raise errors.NotFound(f"kept: no array is kept as {name!r}")
+        if object_ is not None:
+            raise _is_object("kept", name, object_[0])
+        local, room = shared._local, shared._room
+        whole = local if room is None else room
+        assert whole is not None
+        memory = whole.reshape(-1).view(np.uint8) if whole.nbytes else np.empty(0, np.uint8)
+        return shared, Offer(memory, memory, room)
 
     def replace(self, room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> dict[str, Any]:
         """Put the array in a room under a name that is kept."""
@@ -226,9 +274,13 @@ class Keeper:
             shared = self._kept.get(name)
         if shared is None:
             raise errors.NotFound(f"forget: no array is kept as {name!r}")
+        if name in self._objects:
+            _nic.sync_close(self._objects[name][1])  # wakes those who wait
         shared.close()
         with self._lock:
-            self._kept.pop(name, None)
+            if self._kept.get(name) is shared:
+                del self._kept[name]
+                self._objects.pop(name, None)
         return {}
 
     def _present(self, request: dict[str, Any]) -> Shared:
@@ -240,8 +292,13 @@ class Keeper:
                 f"{call}: {name!r} was kept, and is forgotten (weft.forget, weft rm)\n"
                 "  try: node.share(array, name, keep=True) keeps it again"
             )
+        if name in self._objects:
+            raise _is_object(call, name, self._objects[name][0])
         if str(shared.ticket) != request["ticket"]:
-            raise errors.Replaced(f"{call}: another process has replaced {name!r} meanwhile\n  try: attach it")
+            raise errors.Replaced(
+                f"{call}: another process has replaced or resized {name!r} meanwhile\n"
+                f"  try: node.kept({name!r}) for the array that the name has now; node.attach({name!r}) to read it"
+            )
         return shared
 
 
@@ -271,7 +328,7 @@ class Session:
             request = json.loads(data)
             return self._requests()[request["op"]](request)
         except errors.FabricError as reason:
-            return {"errno": reason.errno, "error": reason.message}
+            return {"errno": reason.errno, "error": reason.message, "replaced": isinstance(reason, errors.Replaced)}
         except Exception as reason:  # a request that no Weft of this version makes
             text = (
                 f"keep: the keeper refused: {reason!r}\n"
@@ -283,6 +340,8 @@ class Session:
         return {
             "hello": lambda request: {"pid": os.getpid()},
             "room": self._make_room,
+            "make": self._keeper.make,
+            "kept": self._lend,
             "keep": lambda request: self._with_room(self._keeper.keep, request),
             "replace": lambda request: self._with_room(self._keeper.replace, request),
             "resize": self._keeper.resize,
@@ -303,6 +362,18 @@ class Session:
         offer = Offer(self._room, self._room, None)
         self._shared = Shared._begin(self._keeper.node, offer, None, "rw", _handle.here(1), {})
         return {"ticket": str(self._shared.ticket)}
+
+    def _lend(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._drop_room()
+        shared, offer = self._keeper.lend(request)
+        found = {"ticket": str(shared.ticket), "rows": None if offer.room is None else len(offer.room), "memory": None}
+        if offer.local.nbytes:
+            # A region of its own, with all rights: the access of the peers does not bind the maker, and its successor.
+            self._shared = Shared._begin(
+                self._keeper.node, Offer(offer.local, offer.local, None), None, "rw", _handle.here(1), {}
+            )
+            found["memory"] = str(self._shared.ticket)
+        return found
 
     def _with_room(self, call: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
         found = call(self._room, request)
@@ -329,6 +400,10 @@ def _offer(room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> Offer:
         return Offer(whole, whole, None, order)
     local = part(whole, shape[0])
     return Offer(local, local, whole, order)
+
+
+def _is_object(call: str, name: str, kind: str) -> errors.NotSupported:
+    return errors.NotSupported(f"{call}: {name!r} is a {kind}, and no array\n  try: weft.{kind}({name!r})")
 
 
 def _available_bytes() -> int | None:

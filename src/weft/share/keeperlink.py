@@ -85,6 +85,8 @@ class Link:
             raise KeeperEnded(f"keep: the keeper, process {self.pid}, ended during the call\n  try: again")
         found: dict[str, Any] = json.loads(answer)
         if "error" in found:
+            if found.get("replaced"):
+                raise errors.Replaced(str(found["error"]))
             raise errors.make(int(found["errno"]), str(found["error"]))
         return found
 

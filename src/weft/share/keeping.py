@@ -1,4 +1,4 @@
-"""`share(keep=True)`: an array is handed over to the keeper, in one copy.
+"""`share(keep=True)`: an array is handed over to the keeper, in one copy. `Node.kept`: another process is its maker.
 
 A whole array of `weft.empty` keeps its addresses: the kept memory takes the place of its pages (`_nic.Nic.overlay`), so
 the program goes on with the array that it has. Of all other memory the keeper has a copy, which `Shared.array` maps.
@@ -26,7 +26,7 @@ from .ticket import Ticket, encode_dtype
 if TYPE_CHECKING:
     from .node import Node
 
-__all__ = ["KeptShared", "forget", "share_kept"]
+__all__ = ["KeptShared", "forget", "kept", "make_kept", "share_kept"]
 
 _LOOK_S = 2.0
 
@@ -84,11 +84,7 @@ def share_kept(node: Node, offer: Offer, name: str | None, access: str, site: _h
             "share: keep=True needs a name, because a kept array is found and forgotten by its name\n"
             "  try: node.share(array, name='...', keep=True)"
         )
-    if _process.nic().isolation == "strict":
-        raise errors.NotSupported(
-            "share: keep=True hands memory over to the keeper, and WEFT_ISOLATION=strict shares no memory\n"
-            "  try: a process without WEFT_ISOLATION=strict for the arrays that are kept; strict ones can attach them"
-        )
+    _check_isolation("share: keep=True")
     if inquire(_LOOK_S, name):  # early: the keeper says so as well, but then the array has been copied
         raise taken(name)
     with keeperlink.connected() as link:
@@ -102,8 +98,42 @@ def share_kept(node: Node, offer: Offer, name: str | None, access: str, site: _h
     return KeptShared(node, kept, None, ticket, site)
 
 
+def kept(node: Node, name: str, site: _handle.Site) -> KeptShared:
+    """`Node.kept`."""
+    check_name(name, "kept")
+    _check_isolation("kept: this process")
+    with keeperlink.to_socket(_keeper_of(name, "kept")) as link:
+        answer = link.call("kept", name=name)
+        ticket, rows = Ticket.parse(answer["ticket"]), answer["rows"]
+        dtype, order = ticket.numpy_dtype, ticket.order
+        shape = ticket.shape[::-1] if order == "F" else ticket.shape
+        # Before the keeper ends this region; the mapping stays.
+        memory: Any = node.attach(Ticket.parse(answer["memory"])).view("rw") if answer["memory"] else bytearray()
+    whole: Array = np.ndarray(shape if rows is None else (int(rows), *shape[1:]), dtype, buffer=memory)
+    if rows is None:
+        return KeptShared(node, Offer(whole.T if order == "F" else whole, whole, None, order), None, ticket, site)
+    local = whole[: shape[0]]
+    return KeptShared(node, Offer(local, local, whole), None, ticket, site)
+
+
+def make_kept(name: str, kind: str, number: int, n: int, item: int) -> Ticket:
+    """Let the keeper make a lock, event, semaphore, barrier or queue. number: of the class. Raises as share_kept."""
+    with keeperlink.connected() as link:
+        answer = link.call(
+            "make",
+            name=name,
+            kind=kind,
+            number=number,
+            n=n,
+            item=item,
+            maker=[os.getpid(), command_of(os.getpid())],
+        )
+    return Ticket.parse(answer["ticket"])
+
+
 def forget(name: str) -> None:
-    """End a kept array (`Node.share` with keep=True): its name goes, and peers that are attached get KeyRejected.
+    """End what is kept under a name: an array (`Node.share` with keep=True), or a lock, queue ... made with keep=True.
+    The name goes, and peers that are attached get KeyRejected, also those that wait.
 
     Its memory is freed when no process has it mapped any more. The keeper ends with its last array.
 
@@ -115,6 +145,14 @@ def forget(name: str) -> None:
         link.call("forget", name=name)
 
 
+def _check_isolation(what: str) -> None:
+    if _process.nic().isolation == "strict":
+        raise errors.NotSupported(
+            f"{what} shares memory with the keeper, and WEFT_ISOLATION=strict shares no memory\n"
+            "  try: a process without WEFT_ISOLATION=strict for the arrays that are kept; strict ones can attach them"
+        )
+
+
 def _keeper_of(name: str, call: str) -> str:
     """The socket of the keeper that has a name."""
     others = 0
@@ -124,8 +162,7 @@ def _keeper_of(name: str, call: str) -> str:
                 f"{call}: process {answer.pid}, which has the name {name!r}, does not answer: is it stopped?"
             )
         try:
-            info = json.loads(answer.info)
-            return str(info["keeper"])
+            return str(json.loads(answer.info)["keeper"])
         except (ValueError, KeyError, TypeError):
             others = answer.pid
     if others:
@@ -158,7 +195,14 @@ def _hand_over(
         if local.nbytes:
             # Through the NIC, which reports a page that the system cannot give; a plain copy would end the process.
             room.at[: local.nbytes].write(local.reshape(-1).view(np.uint8))
-        memory = room.view("rw")
+        try:
+            memory = room.view("rw")
+        except errors.NotSupported as reason:
+            raise errors.NotSupported(
+                f"{call}: keep=True shares memory with the keeper, and the keeper's memory is not mapped here\n"
+                f"  found: {reason.message.partition(chr(10))[0]}\n  try: without WEFT_SHM=0, and without "
+                "WEFT_ISOLATION=strict, in this process and the keeper"
+            ) from None
     answer = link.call(
         **request,
         dtype=encode_dtype(local.dtype),

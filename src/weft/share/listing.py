@@ -23,6 +23,7 @@ class NameInfo:
     name            for `Node.attach`.
     pid, command    the owner: the process that shared the array. Of a kept array the process that made it, which may
                     have ended.
+    kind            "array"; or "Lock", "Event", "Semaphore", "Barrier", "Queue", whose array is their memory.
     shape, dtype    as NumPy's; dtype is its text (`str(array.dtype)`), also for a dtype that this process lacks.
     nbytes          bytes of the elements.
     access          of peers: "r", "w" or "rw".
@@ -44,6 +45,7 @@ class NameInfo:
     kept: bool = False
     keeper: int | None = None
     answers: bool = True
+    kind: str = "array"
 
 
 def names(wait: float = 1.0) -> list[NameInfo]:
@@ -83,6 +85,7 @@ def _described(answer: Answer) -> NameInfo:
         max(time.time() - since, 0.0) if isinstance(since, float) else None,
         ticket.kept,
         answer.pid if ticket.kept else None,
+        kind=str(info.get("kind", "array")),
     )
 
 

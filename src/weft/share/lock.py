@@ -48,8 +48,9 @@ class Lock(Coordinated, _nic.LockCore):
         node: Node | None = None,
         create: bool | None = None,
         wait: float = 0.0,
+        keep: bool = False,
     ) -> None:
-        self._begin(name, 0, 0, node, create, wait)
+        self._begin(name, 0, 0, node, create, wait, keep)
 
     if TYPE_CHECKING:
 

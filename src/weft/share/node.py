@@ -142,7 +142,8 @@ class Node:
         keep     True: the keeper (`weft keep`, started if needed) gets the array, which then outlives this process,
                  however the process ends, until `weft.forget(name)`. The elements are copied once. A whole array of
                  `weft.empty` or `weft.zeros` then is the kept array: this process goes on with it. Of other memory the
-                 keeper has a copy: `Shared.array` is an array over it, and the array that was passed is apart.
+                 keeper has a copy: `Shared.array` is an array over it, and the array that was passed is apart. `kept`
+                 gives another process the share.
 
         Returns a `Shared`, whose `ticket` can be sent to another process. A share holds its node. A share that is
         collected together with its node ends with a ResourceWarning, which names the line that shared the array.
@@ -153,6 +154,29 @@ class Node:
         WEFT_ENGINE=manual no thread would answer peers; keep under WEFT_ISOLATION=strict), Busy (keep of an array of
         `weft.empty` that is shared already), NoMemory (no memory for the kept copy).
         """
+        return self._share(array, name, access, keep, {}, _handle.here(2))
+
+    def kept(self, name: str) -> Shared:
+        """The share of an array that is kept (share(keep=True)), for a process that takes the place of its maker.
+
+        The result is what the maker got from share(): `array` is the kept memory, mapped here, and replace() and
+        resize() change the array for all. Any process of this user can have it, several at a time, also beside the
+        maker; the array's `access` binds those who attach it, and not these. Each works on the array that it knows: of
+        two that replace or resize at once, one gets `weft.Replaced`, and calls kept() again.
+
+        Raises NotFound (no such name), NotSupported (the name is not of a kept array; under WEFT_ISOLATION=strict),
+        TimedOut (the keeper is stopped), TypeError, InvalidArgument, BadState.
+        """
+        self._check("kept")
+        self._weft_only("kept")
+        from .keeping import kept
+
+        return kept(self, name, _handle.here(2))
+
+    def _share(
+        self, array: Any, name: str | None, access: str, keep: bool, info: dict[str, Any], site: _handle.Site
+    ) -> Shared:
+        """`share`. info: for `weft ls`."""
         self._check("share")
         if self._manual and not keep:
             raise errors.NotSupported(
@@ -170,8 +194,8 @@ class Node:
             self._weft_only("share(keep=True)")
             from .keeping import share_kept
 
-            return share_kept(self, offer, name, access, _handle.here(2))
-        return Shared._begin(self, offer, name, access, _handle.here(2), {})
+            return share_kept(self, offer, name, access, site)
+        return Shared._begin(self, offer, name, access, site, info)
 
     @property
     def ucp_address(self) -> bytes:

@@ -1,8 +1,11 @@
-"""Processes of this host, as they are shown: their commands."""
+"""Processes of this host: their commands, and the namespace in which their numbers mean something."""
 
 from __future__ import annotations
 
-__all__ = ["command_of"]
+import os
+from functools import lru_cache
+
+__all__ = ["command_of", "pid_namespace"]
 
 _LENGTH_MAX = 200
 
@@ -19,3 +22,15 @@ def command_of(pid: int) -> str:
             words = text.rstrip(end).replace(b"\0", b" ").decode("utf-8", "replace")
             return "".join(c if c.isprintable() else " " for c in words)[:_LENGTH_MAX]
     return ""
+
+
+@lru_cache(maxsize=1)
+def pid_namespace() -> int:
+    """Of this process: pids, and the start times of processes, mean the same within it."""
+    found = 0
+    for of in ("pid", "time"):
+        try:
+            found = found * 31 + os.stat(f"/proc/self/ns/{of}").st_ino
+        except OSError:
+            found *= 31
+    return found & 0xFFFFFFFF

@@ -63,6 +63,7 @@ class Queue(Coordinated, _nic.QueueCore):
         node: Node | None = None,
         create: bool | None = None,
         wait: float = 0.0,
+        keep: bool = False,
     ) -> None:
         n = _SLOTS if slots is None else whole(slots, "Queue: slots", 1, 1 << 31)
         item = _NBYTES if nbytes is None else whole(nbytes, "Queue: nbytes", 1, 1 << 40)
@@ -74,7 +75,7 @@ class Queue(Coordinated, _nic.QueueCore):
             item = form[0].itemsize * math.prod(form[1])
         elif shape != ():
             raise TypeError("Queue: a shape needs a dtype")
-        made = self._begin(name, n, item, node, create, wait)
+        made = self._begin(name, n, item, node, create, wait, keep)
         self._records = self._form is not None
         asked = (slots is not None and self._n != n) or (
             (nbytes is not None or dtype is not None) and self._item != item

@@ -39,9 +39,10 @@ class Semaphore(Coordinated, _nic.SemaphoreCore):
         node: Node | None = None,
         create: bool | None = None,
         wait: float = 0.0,
+        keep: bool = False,
     ) -> None:
         n = 1 if value is None else whole(value, "Semaphore: value", 0, 1 << 31)
-        made = self._begin(name, n, min(max(n, _SEATS_MIN), _SEATS_MAX), node, create, wait)
+        made = self._begin(name, n, min(max(n, _SEATS_MIN), _SEATS_MAX), node, create, wait, keep)
         if not made and value is not None and self._n != n:
             raise errors.InvalidArgument(
                 f"Semaphore: {self._shown()} was made with value={self._n}, and this one asks for value={n}"

@@ -29,7 +29,7 @@ def ls(as_json: bool) -> int:
     for one in found:
         if one.answers:
             table.add_row(
-                one.name, str(one.pid), one.command, _shape(one), one.dtype or "", human_bytes(one.nbytes or 0),
+                one.name, str(one.pid), one.command, _shape(one), _dtype(one), human_bytes(one.nbytes or 0),
                 one.access or "", _age(one.age_s), f"by {one.keeper}" if one.kept else "no",
             )  # fmt: skip
         else:
@@ -68,7 +68,13 @@ def keep(stay: bool) -> int:
 
 
 def _shape(one: NameInfo) -> str:
+    if one.kind != "array":
+        return one.kind
     return "x".join(str(n) for n in one.shape or ()) or "()"
+
+
+def _dtype(one: NameInfo) -> str:
+    return one.dtype or "" if one.kind == "array" else ""
 
 
 def _age(age_s: float | None) -> str:
