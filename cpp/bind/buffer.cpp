@@ -17,10 +17,10 @@ PyObject* g_buffer_hook = nullptr;
 
 PyTypeObject* g_mr_type = nullptr;
 PyTypeObject* g_mr_slice_type = nullptr;
+PyTypeObject* g_ndarray =
+    nullptr;  // also of ofi_plain.hpp; set once the application has imported NumPy; the binding never imports it
 
 namespace {
-
-PyTypeObject* g_ndarray = nullptr;  // set once the application has imported NumPy; the binding never imports it
 
 bool find_numpy() {
   PyObject* modules = PyImport_GetModuleDict();

@@ -97,7 +97,9 @@ struct OfiAv {
   bool any = false;            // fi_addrs have bits of receive contexts: they are not checked
   std::vector<uint8_t> small;  // fi_addrs in use, where they are indices
   std::unordered_set<ofi::Addr> others;
-  // HOT. Whether a fi_addr is in use: the library does not check, and some providers would crash.
+  // HOT. Whether a fi_addr that is an index is in use.
+  [[nodiscard]] bool has_index(ofi::Addr a) const noexcept { return a < small.size() && small[a] != 0; }
+  // Whether a fi_addr is in use: the library does not check, and some providers would crash.
   [[nodiscard]] bool knows(ofi::Addr a) const noexcept {
     return a < small.size() ? small[a] != 0 : any || (!others.empty() && others.contains(a));
   }
@@ -158,13 +160,13 @@ struct OfiCq {
   std::shared_ptr<OfiDomain> domain;
   OfiHandle h;
   ofi::Slots slots;
-  std::deque<Entry> side;  // read for other reasons, before the application asked
+  size_t silent = 0;  // operations under way that have no entry
+  size_t large = 0;   // of many bytes
   int format = 0;
-  bool waits = true;     // sread is allowed
-  bool polls = false;    // the library has no wait object for it
-  uint64_t signals = 0;  // calls of cq.signal()
-  size_t silent = 0;     // operations under way that have no entry
-  size_t large = 0;      // of many bytes
+  bool waits = true;       // sread is allowed
+  bool polls = false;      // the library has no wait object for it
+  uint64_t signals = 0;    // calls of cq.signal()
+  std::deque<Entry> side;  // read for other reasons, before the application asked
   [[nodiscard]] ofi::FidCq* get() const noexcept { return reinterpret_cast<ofi::FidCq*>(h.fid); }
   // sread looks again and again, instead of waiting in the library.
   [[nodiscard]] bool looks() const noexcept { return polls || !domain->thread_safe; }
@@ -176,16 +178,28 @@ struct OfiEp {
   ~OfiEp();
   int shut() noexcept;
   std::shared_ptr<OfiDomain> domain;
+  std::vector<std::shared_ptr<void>> bound;
+  size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1;
+  // What a plain call reads: two cache lines.
   std::shared_ptr<OfiCq> tx, rx;
   std::shared_ptr<OfiAv> av;
-  bool enabled = false;
-  bool connected = false;  // FI_EP_MSG
-  std::vector<std::shared_ptr<void>> bound;
   OfiHandle h;
-  ofi::Slots own;  // of operations that no queue reports
+  bool enabled = false;
+  bool connected = false;                   // FI_EP_MSG
+  bool mr_local = false;                    // the domain's
+  bool plain_tx = false, plain_rx = false;  // a queue reports every operation, and the flags ask for nothing else
+  size_t inject_size = 0;
+  // The library's tables, where they have every call; otherwise each call is looked up.
+  const ofi::MsgOps* msg = nullptr;
+  const ofi::RmaOps* rma = nullptr;
+  const ofi::TaggedOps* tagged = nullptr;
   uint64_t selective = 0, tx_flags = 0, rx_flags = 0;
-  size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1, inject_size = 0;
+  ofi::Slots own;  // of operations that no queue reports
   [[nodiscard]] ofi::FidEp* get() const noexcept { return reinterpret_cast<ofi::FidEp*>(h.fid); }
+  // HOT. Open, enabled, and of this process.
+  [[nodiscard]] bool usable() const noexcept {
+    return ((h.fid != nullptr) & !h.closing & !h.forked() & enabled) != 0;  // one jump
+  }
 };
 struct OfiPep {
   std::shared_ptr<OfiFabric> fabric;
@@ -221,7 +235,7 @@ T& ofi_open(const OfiCore<T>& core, const char* call) {
 }
 
 extern PyTypeObject* g_ofi_mr_type;
-extern PyType_Slot g_ofi_ep_slots[];  // ofi_methods.cpp
+extern PyType_Slot g_ofi_ep_slots[];  // ofi_ep.cpp
 extern PyType_Slot g_ofi_cq_slots[];  // ofi_cq.cpp
 extern PyType_Slot g_ofi_cntr_slots[];
 extern PyType_Slot g_ofi_eq_slots[];

@@ -202,7 +202,7 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
     return nullptr;
   }
   if (message && !remote.fits(*ep, method, bytes / pair.size, "elements")) return nullptr;
-  std::array<const Buf*, ofi::kHeldMax> bufs;
+  std::array<const Buf*, 3 * ofi::kIovMax> bufs;
   size_t held = 0;
   for (const OfiList* list : {&operand, &compare, &result}) {
     for (size_t i = 0; i < list->count; ++i) bufs[held++] = list->pointers[i];

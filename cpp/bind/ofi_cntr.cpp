@@ -19,11 +19,27 @@ void make_cntr(OfiCore<OfiCntr>* self, const OfiCore<OfiDomain>& domain, int eve
   new (self) OfiCore<OfiCntr>{box};
 }
 
-uint64_t read_cntr(OfiCore<OfiCntr>& self, const char* name, uint64_t (*ofi::CntrOps::*which)(ofi::FidCntr*)) {
-  OfiCntr& cntr = ofi_open(self, name);
+// HOT.
+PyObject* read_cntr(PyObject* self, const char* name, uint64_t (*ofi::CntrOps::*which)(ofi::FidCntr*)) {
+  const OfiCntr& cntr = *nb::inst_ptr<OfiCore<OfiCntr>>(self)->box;
+  if (cntr.h.fid == nullptr || cntr.h.closing || cntr.h.forked()) [[unlikely]] {
+    set_error(fi_err::kEOPBADSTATE,
+              std::string(name) + (cntr.h.forked() ? ": this counter belongs to the parent process: a forked child "
+                                                     "opens its own fabric"
+                                                   : ": the counter is closed"));
+    return nullptr;
+  }
   const auto call = ofi::op(cntr.get()->ops, which);
-  if (call == nullptr) ofi_raise_missing(name);
-  return call(cntr.get());
+  if (call != nullptr) [[likely]]
+    return number(call(cntr.get()));
+  (void)ofi_missing(name);
+  return nullptr;
+}
+PyObject* cntr_read(PyObject* self, PyObject*) {
+  return read_cntr(self, "cntr.read", &ofi::CntrOps::read);
+}
+PyObject* cntr_readerr(PyObject* self, PyObject*) {
+  return read_cntr(self, "cntr.readerr", &ofi::CntrOps::readerr);
 }
 void change_cntr(OfiCore<OfiCntr>& self, const char* name, nb::handle value,
                  int (*ofi::CntrOps::*which)(ofi::FidCntr*, uint64_t)) {
@@ -78,6 +94,8 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
 }
 
 PyMethodDef g_cntr_methods[] = {
+    {"read", method<cntr_read>(), METH_NOARGS, "The success value (fi_cntr_read)."},
+    {"readerr", method<cntr_readerr>(), METH_NOARGS, "The error value (fi_cntr_readerr)."},
     {"wait", method<cntr_wait>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until the success value is at least threshold, without the GIL (fi_cntr_wait). timeout: seconds; None: no "
      "limit.\n\n"
@@ -93,12 +111,6 @@ void register_ofi_counters(Module& m) {
       .def("__init__", &make_cntr, nb::arg("domain"), nb::arg("events"), nb::arg("wait_obj"), nb::arg("flags"))
       .def("close_core", [](OfiCore<OfiCntr>& self) { ofi_check("cntr.close", self.box->h.shut()); })
       .def_prop_ro("in_use", &ofi_in_use<OfiCntr>, "True while an object that uses this one exists.")
-      .def(
-          "read", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.read", &ofi::CntrOps::read); },
-          "The success value (fi_cntr_read).")
-      .def(
-          "readerr", [](OfiCore<OfiCntr>& c) { return read_cntr(c, "cntr.readerr", &ofi::CntrOps::readerr); },
-          "The error value (fi_cntr_readerr).")
       .def(
           "add", [](OfiCore<OfiCntr>& c, nb::handle v) { change_cntr(c, "cntr.add", v, &ofi::CntrOps::add); },
           nb::arg("value"), nb::sig("def add(self, value: int) -> None"), "Adds to the success value (fi_cntr_add).")

@@ -1,11 +1,13 @@
 // cpp/bind/ofi_cq.cpp: completion queues of a real libfabric.
 //
 // HOT: read. It asks the library once, and finds the operation of each entry by the address of its context.
+// Benchmark: bench/bench_ofi.py.
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <array>
 
+#include "bind/ofi_plain.hpp"
 #include "bind/ofi_queue.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
@@ -39,9 +41,23 @@ struct Raw {
   alignas(ofi::CqEntry) std::byte bytes[kReadMax * sizeof(ofi::CqEntry)];
   ofi::Addr sources[kReadMax];
   [[nodiscard]] ofi::CqEntry at(size_t i, int format) const noexcept {
+    switch (format) {
+      case 1:
+        return entry<1>(i);
+      case 2:
+        return entry<2>(i);
+      case 3:
+        return entry<3>(i);
+      default:
+        return entry<4>(i);
+    }
+  }
+
+ private:
+  template <int Format>
+  [[nodiscard]] ofi::CqEntry entry(size_t i) const noexcept {
     ofi::CqEntry e{};
-    const size_t size = ofi::kEntrySize[format];
-    std::memcpy(&e, bytes + i * size, size);
+    std::memcpy(&e, bytes + i * ofi::kEntrySize[Format], ofi::kEntrySize[Format]);
     return e;
   }
 };
@@ -64,11 +80,24 @@ bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context
   const bool silent = slot->silent && !failed;
   if (slot->silent) --cq.silent;
   if (slot->large) --cq.large;
-  slot->context = 0;
-  slot->release_buffers(ofi_drop);
+  const ofi::Owners owners = slot->take_owners();
   cq.slots.give(slot);
+  owners.each(ofi_drop);
   if (silent) Py_CLEAR(*context);
   return !silent;
+}
+
+// The number of an entry's flags, which are mostly those of the entry before.
+PyObject* flags_number(uint64_t flags) {
+  static uint64_t seen = 0;
+  static PyObject* object = nullptr;
+  if (object == nullptr || seen != flags) {
+    PyObject* made = number(flags);
+    if (made == nullptr) return nullptr;
+    Py_XSETREF(object, made);
+    seen = flags;
+  }
+  return Py_NewRef(object);
 }
 
 PyObject* make_entry(int format, const ofi::CqEntry& e, PyObject* context) {
@@ -82,7 +111,7 @@ PyObject* make_entry(int format, const ofi::CqEntry& e, PyObject* context) {
   }
   PyTuple_SET_ITEM(t, 0, context);
   if (format >= 2) {
-    PyTuple_SET_ITEM(t, 1, number(e.flags));
+    PyTuple_SET_ITEM(t, 1, flags_number(e.flags));
     PyTuple_SET_ITEM(t, 2, number(e.len));
   }
   if (format >= 3) {
@@ -96,8 +125,8 @@ PyObject* make_entry(int format, const ofi::CqEntry& e, PyObject* context) {
 // One call of the library: entries, or a negative number. wait_ms: 0 reads only.
 ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int wait_ms) {
   const ofi::CqOps* ops = cq.get()->ops;
-  std::fill_n(raw->sources, count, ~uint64_t{0});
   if (wait_ms > 0) {
+    std::fill_n(raw->sources, count, ~uint64_t{0});
     if (const auto call = from ? nullptr : ofi::op(ops, &ofi::CqOps::sread))
       return call(cq.get(), raw->bytes, count, cond, wait_ms);
     if (const auto call = ofi::op(ops, &ofi::CqOps::sreadfrom))
@@ -105,6 +134,7 @@ ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int 
     return -fi_err::kENOSYS;
   }
   if (from) {
+    std::fill_n(raw->sources, count, ~uint64_t{0});
     const auto call = ofi::op(ops, &ofi::CqOps::readfrom);
     return call == nullptr ? -fi_err::kENOSYS : call(cq.get(), raw->bytes, count, raw->sources);
   }
@@ -112,16 +142,18 @@ ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int 
   return call == nullptr ? -fi_err::kENOSYS : call(cq.get(), raw->bytes, count);
 }
 
-// Appends an entry to a list, with its source where wanted. Steals the context.
-bool append(PyObject* list, const OfiCq& cq, const ofi::CqEntry& e, PyObject* context, ofi::Addr source, bool from) {
+// What read() or readfrom() returns of an entry. Steals the context.
+PyObject* shown(const OfiCq& cq, const ofi::CqEntry& e, PyObject* context, ofi::Addr source, bool from) {
   PyObject* entry = make_entry(cq.format, e, context);
-  if (entry != nullptr && from) {
-    PyObject* n = number(source);
-    PyObject* pair = n == nullptr ? nullptr : PyTuple_Pack(2, entry, n);
-    Py_XDECREF(n);
-    Py_DECREF(entry);
-    entry = pair;
-  }
+  if (!from || entry == nullptr) return entry;
+  PyObject* n = number(source);
+  PyObject* pair = n == nullptr ? nullptr : PyTuple_Pack(2, entry, n);
+  Py_XDECREF(n);
+  Py_DECREF(entry);
+  return pair;
+}
+bool append(PyObject* list, const OfiCq& cq, const ofi::CqEntry& e, PyObject* context, ofi::Addr source, bool from) {
+  PyObject* entry = shown(cq, e, context, source, from);
   if (entry == nullptr) return false;
   const bool ok = PyList_Append(list, entry) == 0;
   Py_DECREF(entry);
@@ -170,7 +202,34 @@ PyObject* refuse_read(const char* call, ssize_t code) {
   return nullptr;
 }
 
+// HOT. Asks the library once. The entries become a list at the end: ending an operation may run Python code.
+PyObject* read_once(OfiCq& cq, const char* call, size_t count, bool from) {
+  Raw raw;
+  const ssize_t n = ask(cq, &raw, count, from, nullptr, 0);
+  if (n <= 0) return n == 0 || n == -fi_err::kEAGAIN ? PyList_New(0) : refuse_read(call, n);
+  std::array<PyObject*, kReadMax> made;
+  bool broken = false;
+  for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+    const ofi::CqEntry e = raw.at(i, cq.format);
+    PyObject* context = nullptr;
+    (void)take_over(cq, e, false, &context);
+    made[i] = shown(cq, e, context, raw.sources[i], from);
+    broken = broken || made[i] == nullptr;
+  }
+  PyObject* list = broken ? nullptr : PyList_New(n);
+  for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+    if (list != nullptr) {
+      PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), made[i]);
+    } else {
+      Py_XDECREF(made[i]);
+    }
+  }
+  return list;
+}
+
 PyObject* read_now(OfiCq& cq, const char* call, size_t count, bool from) {
+  if (cq.side.empty() && cq.silent == 0 && cq.large == 0 && count - 1 < kReadMax) [[likely]]
+    return read_once(cq, call, count, from);
   PyObject* list = PyList_New(0);
   if (list == nullptr) return nullptr;
   if (count == 0) {  // progress without entries
@@ -198,9 +257,11 @@ bool count_of(const char* call, PyObject* given, uint64_t* count) {
 
 PyObject* read_call(PyObject* self, Signature& s, bool from, PyObject* const* args, Py_ssize_t nargs,
                     PyObject* kwnames) {
-  PyObject* a[1];
   uint64_t count = 0;
-  if (!parse(s, args, nargs, kwnames, a) || !count_of(s.method, a[0], &count)) return nullptr;
+  if (kwnames != nullptr || nargs != 1 || !plain_number(args[0], &count)) {
+    PyObject* a[1];
+    if (!parse(s, args, nargs, kwnames, a) || !count_of(s.method, a[0], &count)) return nullptr;
+  }
   OfiCq* cq = cq_of(self, s.method);
   return cq == nullptr ? nullptr : read_now(*cq, s.method, count, from);
 }
@@ -374,7 +435,7 @@ void ofi_drop_all(ofi::Slots& slots) noexcept {
   std::vector<uint64_t> owners;
   slots.each([&](ofi::Slot* slot) {
     if (slot->context != 0) owners.push_back(slot->context);
-    slot->release_buffers([&](uint64_t owner) { owners.push_back(owner); });
+    slot->take_owners().each([&](uint64_t owner) { owners.push_back(owner); });
     slots.give(slot);
   });
   for (const uint64_t owner : owners) ofi_drop(owner);  // last: dropping may run Python code

@@ -71,12 +71,30 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
     box->iov_limit = std::max<size_t>(info.info->tx->iov_limit, 1);
     box->rma_iov_limit = std::max<size_t>(info.info->tx->rma_iov_limit, 1);
   }
+  box->mr_local = domain.box->mr_local;
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
   if (info.info->rx != nullptr) {
     box->rx_flags = info.info->rx->op_flags;
     box->rx_iov_limit = std::max<size_t>(info.info->rx->iov_limit, 1);
   }
   new (self) Core{box};
+}
+
+// A table of the library that has every call; otherwise null.
+template <typename Ops>
+const Ops* whole(const Ops* ops) {
+  if (ops == nullptr || ops->size < sizeof(Ops)) return nullptr;
+  const auto* calls = reinterpret_cast<const void* const*>(ops) + 1;
+  return std::count(calls, calls + sizeof(Ops) / sizeof(void*) - 1, nullptr) == 0 ? ops : nullptr;
+}
+
+// Finds out which calls are plain, of an endpoint that is enabled.
+void settle(OfiEp& ep) {
+  ep.msg = whole(ep.get()->msg);
+  ep.rma = whole(ep.get()->rma);
+  ep.tagged = whole(ep.get()->tagged);
+  ep.plain_tx = ep.tx && (ep.selective & kOfiTransmit) == 0 && (ep.tx_flags & kOfiInject) == 0;
+  ep.plain_rx = ep.rx && (ep.selective & kOfiRecv) == 0 && (ep.rx_flags & (kOfiMultiRecv | kOfiPeek | kOfiClaim)) == 0;
 }
 
 template <typename T>
@@ -96,6 +114,7 @@ void bind_cq(Core& self, OfiCore<OfiCq>& cq, uint64_t flags) {
   if (flags & kOfiTransmit) ep.tx = cq.box;
   if (flags & kOfiRecv) ep.rx = cq.box;
   if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
+  if (ep.enabled) settle(ep);
 }
 
 nb::object name_of(Core& self, bool peer) {
@@ -200,34 +219,6 @@ size_t valid(Core& self, int datatype, int op, int family) {
   return count;
 }
 
-// For bench/bench_ofi.py: calls of the library in a loop, without Python. (calls, nanoseconds of all); stops at the
-// first call that is refused.
-nb::tuple bare_inject_writes(Core& self, const nb::bytes& data, uint64_t peer, uint64_t addr, uint64_t key,
-                             size_t count) {
-  OfiEp& ep = ofi_open(self, "ep.bare_inject_writes");
-  const auto call = ofi::op(ep.get()->rma, &ofi::RmaOps::inject);
-  if (call == nullptr) ofi_raise_missing("ep.inject_write");
-  const uint64_t begun = now_ns();
-  size_t done = 0;
-  while (done < count && call(ep.get(), data.c_str(), data.size(), peer, addr, key) == 0) ++done;
-  return nb::make_tuple(done, now_ns() - begun);
-}
-nb::tuple bare_writes(Core& self, const nb::bytes& data, uint64_t peer, uint64_t addr, uint64_t key, size_t count) {
-  OfiEp& ep = ofi_open(self, "ep.bare_writes");
-  const auto call = ofi::op(ep.get()->rma, &ofi::RmaOps::write);
-  if (call == nullptr || !ep.tx) ofi_raise_missing("ep.write");
-  std::vector<ofi::Slot*> slots;
-  for (size_t i = 0; i < count; ++i) slots.push_back(ep.tx->slots.take(&ep));
-  const uint64_t begun = now_ns();
-  size_t done = 0;
-  while (done < count && call(ep.get(), data.c_str(), data.size(), nullptr, peer, addr, key, slots[done]) == 0) {
-    ++done;
-  }
-  const uint64_t spent = now_ns() - begun;
-  for (size_t i = done; i < count; ++i) ep.tx->slots.give(slots[i]);
-  return nb::make_tuple(done, spent);
-}
-
 void close_ep(Core& self) {
   const int r = self.box->shut();
   if (r < 0) ofi_raise("ep.close", r);
@@ -263,7 +254,7 @@ int OfiEp::shut() noexcept {
     cq->slots.each([&](ofi::Slot* slot) {
       if (slot->endpoint != this) return;
       slot->endpoint = nullptr;
-      slot->release_buffers([&](uint64_t owner) { owners.push_back(owner); });
+      slot->take_owners().each([&](uint64_t owner) { owners.push_back(owner); });
     });
   }
   for (const uint64_t owner : owners) ofi_drop(owner);  // last: dropping may run Python code
@@ -314,6 +305,7 @@ void register_ofi_endpoint(Module& m) {
              OfiEp& ep = ofi_open(self, "ep.enable");
              ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
              ep.enabled = true;
+             settle(ep);
            })
       .def(
           "getname_core", [](Core& self) { return name_of(self, false); },
@@ -328,16 +320,6 @@ void register_ofi_endpoint(Module& m) {
       .def("getopt_core", &get_option, nb::arg("level"), nb::arg("optname"))
       .def("setopt_core", &set_option, nb::arg("level"), nb::arg("optname"), nb::arg("value"), nb::arg("size"))
       .def("cancel_core", &cancel, nb::arg("context").none())
-      .def("bare_inject_writes", &bare_inject_writes, nb::arg("data"), nb::arg("dest_addr"), nb::arg("addr"),
-           nb::arg("key"), nb::arg("count"),
-           nb::sig("def bare_inject_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> "
-                   "tuple[int, int]"),
-           "For benchmarks: fi_inject_write in a loop of C++. Returns (calls, nanoseconds of all of them).")
-      .def("bare_writes", &bare_writes, nb::arg("data"), nb::arg("dest_addr"), nb::arg("addr"), nb::arg("key"),
-           nb::arg("count"),
-           nb::sig("def bare_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> "
-                   "tuple[int, int]"),
-           "For benchmarks: fi_write in a loop of C++. Returns (calls, nanoseconds of all of them).")
       .def("valid_core", &valid, nb::arg("datatype"), nb::arg("op"), nb::arg("family"))
       .def(
           "size_left",

@@ -1,7 +1,7 @@
 // cpp/bind/ofi_ep.hpp: shared by the data-path methods of a real libfabric's endpoints.
 //
-// HOT: post() and what it calls. A call parses its arguments in place, takes a slot, and jumps through the library's
-// table; it keeps the GIL for short copies. Benchmark: bench/bench_ofi.py.
+// A call parses its arguments in place, takes a slot, and jumps through the library's table; it keeps the GIL for short
+// copies. Calls with one buffer have a shorter way: ofi_one.cpp. Benchmark: bench/bench_ofi.py.
 #pragma once
 
 #include <algorithm>
@@ -54,10 +54,16 @@ struct OfiList {
 bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool atomic,
                 std::array<ofi::RmaIov, ofi::kIovMax>* out, size_t* count);
 
-// HOT. Checks what the library does not: that the endpoint is enabled, and that the peer is in its vector.
+// HOT. Whether a peer is in the endpoint's vector, which the library does not check.
+inline bool ofi_known(const OfiEp& ep, ofi::Addr peer, bool receives) {
+  const OfiAv* av = ep.av.get();
+  return av == nullptr || av->knows(peer) || (receives && peer == ~uint64_t{0});
+}
+// Checks that the endpoint is enabled, and the peer. Again that the endpoint is open: the arguments were converted,
+// which may have run Python code.
 bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer);
 inline bool ofi_ready(const OfiEp& ep, const char* method, ofi::Addr peer, bool receives) {
-  if (ep.enabled && (!ep.av || (receives && peer == ~uint64_t{0}) || ep.av->knows(peer))) [[likely]]
+  if (ep.usable() && ofi_known(ep, peer, receives)) [[likely]]
     return true;
   return ofi_refuse_state(ep, method, peer);
 }
@@ -99,7 +105,7 @@ struct OfiRemote {
 void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept;
 PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code);
 
-// HOT. Posts an operation that completes: f(context) calls the library.
+// Posts an operation that completes: f(context) calls the library.
 template <typename F>
 PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* const* bufs, size_t count, F&& f) {
   OfiCq* cq = op.side == kOfiTransmit ? ep->tx.get() : ep->rx.get();
@@ -143,7 +149,7 @@ PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* con
   return ofi_refuse(ep, op, r);
 }
 
-// HOT. Posts an inject call, which has no completion.
+// Posts an inject call, which has no completion.
 template <typename F>
 PyObject* ofi_post_inject(OfiEp* ep, const OfiOp& op, F&& f) {
   const ssize_t r = f();

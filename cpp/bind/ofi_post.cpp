@@ -1,4 +1,4 @@
-// cpp/bind/ofi_post.cpp: messages, tagged messages and remote memory of a real libfabric's endpoints.
+// cpp/bind/ofi_post.cpp: what the calls of a real libfabric's endpoints share; those with lists and message structs.
 #include "bind/arglist.hpp"
 #include "bind/ofi_ep.hpp"
 
@@ -178,7 +178,9 @@ bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool at
 }
 
 bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer) {
-  if (!ep.enabled) {
+  if (ep.h.fid == nullptr || ep.h.closing) {
+    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the endpoint was closed while its arguments were read");
+  } else if (!ep.enabled) {
     set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the endpoint is not enabled\n  try: ep.enable() first");
   } else {
     set_error(fi_err::kEINVAL, std::string(method) + ": " + (peer == ~uint64_t{0} ? "no peer" : std::to_string(peer)) +
@@ -239,12 +241,10 @@ void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept {
     if (slot->large) --cq->large;
   }
   const uint64_t context = slot->context;
-  std::array<uint64_t, ofi::kHeldMax> owners{};
-  size_t count = 0;
-  slot->release_buffers([&](uint64_t owner) { owners[count++ % owners.size()] = owner; });
+  const ofi::Owners owners = slot->take_owners();
   slots.give(slot);
   if (context != 0) ofi_drop(context);
-  for (size_t i = 0; i < count; ++i) ofi_drop(owners[i]);
+  owners.each(ofi_drop);
 }
 
 PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code) {
@@ -263,9 +263,9 @@ PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code) {
 
 namespace {
 
-struct Args {
-  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr,
-           *addr = nullptr, *key = nullptr, *context = nullptr, *data = nullptr;
+// A call with a list of buffers.
+struct ListArgs {
+  PyObject *iov, *desc, *peer, *tag, *ignore, *addr, *key, *context, *count;
 };
 
 constexpr const char* kPeerNames[] = {"dest_addr", "src_addr"};
@@ -273,66 +273,18 @@ constexpr const char* kPeerNames[] = {"dest_addr", "src_addr"};
 // The numbers of a call.
 struct Numbers {
   ofi::Addr peer = ~uint64_t{0};
-  uint64_t tag = 0, ignore = 0, addr = 0, key = 0, data = 0;
-  bool take(const Args& a, const char* method, bool tagged, bool remote, bool source) {
+  uint64_t tag = 0, ignore = 0, addr = 0, key = 0;
+  bool take(const ListArgs& a, const char* method, bool tagged, bool remote, bool source) {
     if (tagged && a.tag == nullptr) {
       PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
       return false;
     }
     if (remote && !target_ok(method, a.addr, a.key, &addr, &key)) return false;
     return to_u64(a.peer, &peer, method, kPeerNames[source]) && to_u64(a.tag, &tag, method, "tag") &&
-           to_u64(a.ignore, &ignore, method, "ignore") && to_u64(a.data, &data, method, "data");
+           to_u64(a.ignore, &ignore, method, "ignore");
   }
 };
 
-// HOT. A call with one buffer. F: (FidEp*, Buf, desc, Numbers, context) -> the library's answer.
-template <typename F>
-PyObject* one(PyObject* self, const char* method, const Args& a, bool tagged, bool remote, bool receives, F&& f) {
-  OfiEp* ep = ofi_ep_of(self, method);
-  if (ep == nullptr) [[unlikely]]
-    return nullptr;
-  Buf b;
-  Numbers n;
-  void* desc = nullptr;
-  const bool source = receives || (remote && std::strcmp(method, "read") == 0);
-  if (!ofi_take(a.buf, source, a.len, method, &b) || !n.take(a, method, tagged, remote, source) ||
-      !ofi_desc(a.desc, method, &desc) || !ofi_ready(*ep, method, n.peer, receives) ||
-      !ofi_described(*ep, method, b, desc)) [[unlikely]] {
-    return nullptr;
-  }
-  OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length, receives};
-  if (!ofi_fits(*ep, op, 1, !source)) [[unlikely]]
-    return nullptr;
-  const Buf* bufs[] = {&b};
-  return ofi_post(ep, op, a.context, bufs, a.buf == Py_None ? 0 : 1,
-                  [&](void* context) { return f(ep->get(), b, desc, n, context); });
-}
-
-// HOT. An inject call.
-template <typename F>
-PyObject* one_inject(PyObject* self, const char* method, const Args& a, bool tagged, bool remote, F&& f) {
-  OfiEp* ep = ofi_ep_of(self, method);
-  if (ep == nullptr) [[unlikely]]
-    return nullptr;
-  Buf b;
-  Numbers n;
-  if (!ofi_take(a.buf, false, a.len, method, &b) || !n.take(a, method, tagged, remote, false) ||
-      !ofi_ready(*ep, method, n.peer, false)) [[unlikely]] {
-    return nullptr;
-  }
-  if (b.length > ep->inject_size) {
-    set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(b.length) +
-                                     " bytes; at most inject_size " + std::to_string(ep->inject_size) +
-                                     "\n  try: the call without inject, or fewer bytes");
-    return nullptr;
-  }
-  return ofi_post_inject(ep, {method}, [&] { return f(ep->get(), b, n); });
-}
-
-// A call with a list of buffers.
-struct ListArgs {
-  PyObject *iov, *desc, *peer, *tag, *ignore, *addr, *key, *context, *count;
-};
 template <typename F>
 PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tagged, bool remote, bool receives,
                  F&& f) {
@@ -340,9 +292,8 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
   if (ep == nullptr) return nullptr;
   OfiList list;
   Numbers n;
-  const Args a{.peer = l.peer, .tag = l.tag, .ignore = l.ignore, .addr = l.addr, .key = l.key};
   const bool source = receives || (remote && std::strcmp(method, "readv") == 0);
-  if (!list.acquire(l.iov, source, l.count, method) || !n.take(a, method, tagged, remote, source) ||
+  if (!list.acquire(l.iov, source, l.count, method) || !n.take(l, method, tagged, remote, source) ||
       !list.take_descs(l.desc, method) || !ofi_ready(*ep, method, n.peer, receives) ||
       !list.all_described(*ep, method)) {
     return nullptr;
@@ -357,33 +308,18 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
   const auto call = ofi::op(ep->table, &ofi::Ops::name); \
   return call == nullptr ? -fi_err::kENOSYS : call(ep, __VA_ARGS__)
 
-Signature g_send{"send", {"buf", "desc", "dest_addr", "context", "len"}, 4, 1, {}};
 Signature g_sendv{"sendv", {"iov", "desc", "dest_addr", "context", "count"}, 4, 1, {}};
 Signature g_sendmsg{"sendmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_inject{"inject", {"buf", "dest_addr", "len"}, 2, 1, {}};
-Signature g_senddata{"senddata", {"buf", "desc", "data", "dest_addr", "context", "len"}, 5, 1, {}};
-Signature g_injectdata{"injectdata", {"buf", "data", "dest_addr", "len"}, 3, 1, {}};
-Signature g_recv{"recv", {"buf", "desc", "src_addr", "context", "len"}, 4, 1, {}};
 Signature g_recvv{"recvv", {"iov", "desc", "src_addr", "context", "count"}, 4, 1, {}};
 Signature g_recvmsg{"recvmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_tsend{"tsend", {"buf", "desc", "dest_addr", "tag", "context", "len"}, 5, 1, {}};
 Signature g_tsendv{"tsendv", {"iov", "desc", "dest_addr", "tag", "context", "count"}, 5, 1, {}};
 Signature g_tsendmsg{"tsendmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_tinject{"tinject", {"buf", "dest_addr", "tag", "len"}, 3, 1, {}};
-Signature g_tsenddata{"tsenddata", {"buf", "desc", "data", "dest_addr", "tag", "context", "len"}, 6, 1, {}};
-Signature g_tinjectdata{"tinjectdata", {"buf", "data", "dest_addr", "tag", "len"}, 4, 1, {}};
-Signature g_trecv{"trecv", {"buf", "desc", "src_addr", "tag", "ignore", "context", "len"}, 6, 1, {}};
 Signature g_trecvv{"trecvv", {"iov", "desc", "src_addr", "tag", "ignore", "context", "count"}, 6, 1, {}};
 Signature g_trecvmsg{"trecvmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_read{"read", {"buf", "desc", "src_addr", "addr", "key", "context", "len"}, 6, 1, {}};
 Signature g_readv{"readv", {"iov", "desc", "src_addr", "addr", "key", "context", "count"}, 6, 1, {}};
 Signature g_readmsg{"readmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_write{"write", {"buf", "desc", "dest_addr", "addr", "key", "context", "len"}, 6, 1, {}};
 Signature g_writev{"writev", {"iov", "desc", "dest_addr", "addr", "key", "context", "count"}, 6, 1, {}};
 Signature g_writemsg{"writemsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_writedata{"writedata", {"buf", "desc", "data", "dest_addr", "addr", "key", "context", "len"}, 7, 1, {}};
-Signature g_inject_write{"inject_write", {"buf", "dest_addr", "addr", "key", "len"}, 4, 1, {}};
-Signature g_inject_writedata{"inject_writedata", {"buf", "data", "dest_addr", "addr", "key", "len"}, 5, 1, {}};
 
 #define WEFT_DEFINE(name, count)                                                                     \
   PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) { \
@@ -394,39 +330,6 @@ Signature g_inject_writedata{"inject_writedata", {"buf", "data", "dest_addr", "a
 
 // ---- fi_msg(3) -----------------------------------------------------------------------------------------------------
 
-WEFT_DEFINE(send, 5)
-return one(self, "send", {.buf = a[0], .len = a[4], .desc = a[1], .peer = a[2], .context = a[3]}, false, false, false,
-           [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(msg, MsgOps, send, b.data, b.length, desc, n.peer, context);
-           });
-}
-WEFT_DEFINE(senddata, 6)
-if (!present("senddata", {{a[2], "data"}})) return nullptr;
-return one(self, "senddata", {.buf = a[0], .len = a[5], .desc = a[1], .peer = a[3], .context = a[4], .data = a[2]},
-           false, false, false,
-           [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(msg, MsgOps, senddata, b.data, b.length, desc, n.data, n.peer, context);
-           });
-}
-WEFT_DEFINE(inject, 3)
-return one_inject(self, "inject", {.buf = a[0], .len = a[2], .peer = a[1]}, false, false,
-                  [](ofi::FidEp* ep, const Buf& b, const Numbers& n) -> ssize_t {
-                    WEFT_CALL(msg, MsgOps, inject, b.data, b.length, n.peer);
-                  });
-}
-WEFT_DEFINE(injectdata, 4)
-if (!present("injectdata", {{a[1], "data"}})) return nullptr;
-return one_inject(self, "injectdata", {.buf = a[0], .len = a[3], .peer = a[2], .data = a[1]}, false, false,
-                  [](ofi::FidEp* ep, const Buf& b, const Numbers& n) -> ssize_t {
-                    WEFT_CALL(msg, MsgOps, injectdata, b.data, b.length, n.data, n.peer);
-                  });
-}
-WEFT_DEFINE(recv, 5)
-return one(self, "recv", {.buf = a[0], .len = a[4], .desc = a[1], .peer = a[2], .context = a[3]}, false, false, true,
-           [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(msg, MsgOps, recv, b.data, b.length, desc, n.peer, context);
-           });
-}
 WEFT_DEFINE(sendv, 5)
 return listed(self, "sendv", {a[0], a[1], a[2], nullptr, nullptr, nullptr, nullptr, a[3], a[4]}, false, false, false,
               [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
@@ -442,40 +345,6 @@ return listed(self, "recvv", {a[0], a[1], a[2], nullptr, nullptr, nullptr, nullp
 
 // ---- fi_tagged(3) --------------------------------------------------------------------------------------------------
 
-WEFT_DEFINE(tsend, 6)
-return one(self, "tsend", {.buf = a[0], .len = a[5], .desc = a[1], .peer = a[2], .tag = a[3], .context = a[4]}, true,
-           false, false, [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(tagged, TaggedOps, send, b.data, b.length, desc, n.peer, n.tag, context);
-           });
-}
-WEFT_DEFINE(tsenddata, 7)
-if (!present("tsenddata", {{a[2], "data"}})) return nullptr;
-return one(self, "tsenddata",
-           {.buf = a[0], .len = a[6], .desc = a[1], .peer = a[3], .tag = a[4], .context = a[5], .data = a[2]}, true,
-           false, false, [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(tagged, TaggedOps, senddata, b.data, b.length, desc, n.data, n.peer, n.tag, context);
-           });
-}
-WEFT_DEFINE(tinject, 4)
-return one_inject(self, "tinject", {.buf = a[0], .len = a[3], .peer = a[1], .tag = a[2]}, true, false,
-                  [](ofi::FidEp* ep, const Buf& b, const Numbers& n) -> ssize_t {
-                    WEFT_CALL(tagged, TaggedOps, inject, b.data, b.length, n.peer, n.tag);
-                  });
-}
-WEFT_DEFINE(tinjectdata, 5)
-if (!present("tinjectdata", {{a[1], "data"}})) return nullptr;
-return one_inject(self, "tinjectdata", {.buf = a[0], .len = a[4], .peer = a[2], .tag = a[3], .data = a[1]}, true, false,
-                  [](ofi::FidEp* ep, const Buf& b, const Numbers& n) -> ssize_t {
-                    WEFT_CALL(tagged, TaggedOps, injectdata, b.data, b.length, n.data, n.peer, n.tag);
-                  });
-}
-WEFT_DEFINE(trecv, 7)
-return one(self, "trecv",
-           {.buf = a[0], .len = a[6], .desc = a[1], .peer = a[2], .tag = a[3], .ignore = a[4], .context = a[5]}, true,
-           false, true, [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(tagged, TaggedOps, recv, b.data, b.length, desc, n.peer, n.tag, n.ignore, context);
-           });
-}
 WEFT_DEFINE(tsendv, 6)
 return listed(self, "tsendv", {a[0], a[1], a[2], a[3], nullptr, nullptr, nullptr, a[4], a[5]}, true, false, false,
               [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
@@ -491,43 +360,6 @@ return listed(self, "trecvv", {a[0], a[1], a[2], a[3], a[4], nullptr, nullptr, a
 
 // ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
 
-WEFT_DEFINE(read, 7)
-return one(self, "read",
-           {.buf = a[0], .len = a[6], .desc = a[1], .peer = a[2], .addr = a[3], .key = a[4], .context = a[5]}, false,
-           true, false, [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(rma, RmaOps, read, b.data, b.length, desc, n.peer, n.addr, n.key, context);
-           });
-}
-WEFT_DEFINE(write, 7)
-return one(self, "write",
-           {.buf = a[0], .len = a[6], .desc = a[1], .peer = a[2], .addr = a[3], .key = a[4], .context = a[5]}, false,
-           true, false, [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-             WEFT_CALL(rma, RmaOps, write, b.data, b.length, desc, n.peer, n.addr, n.key, context);
-           });
-}
-WEFT_DEFINE(writedata, 8)
-if (!present("writedata", {{a[2], "data"}})) return nullptr;
-return one(
-    self, "writedata",
-    {.buf = a[0], .len = a[7], .desc = a[1], .peer = a[3], .addr = a[4], .key = a[5], .context = a[6], .data = a[2]},
-    false, true, false, [](ofi::FidEp* ep, const Buf& b, void* desc, const Numbers& n, void* context) -> ssize_t {
-      WEFT_CALL(rma, RmaOps, writedata, b.data, b.length, desc, n.data, n.peer, n.addr, n.key, context);
-    });
-}
-WEFT_DEFINE(inject_write, 5)
-return one_inject(self, "inject_write", {.buf = a[0], .len = a[4], .peer = a[1], .addr = a[2], .key = a[3]}, false,
-                  true, [](ofi::FidEp* ep, const Buf& b, const Numbers& n) -> ssize_t {
-                    WEFT_CALL(rma, RmaOps, inject, b.data, b.length, n.peer, n.addr, n.key);
-                  });
-}
-WEFT_DEFINE(inject_writedata, 6)
-if (!present("inject_writedata", {{a[1], "data"}})) return nullptr;
-return one_inject(self, "inject_writedata",
-                  {.buf = a[0], .len = a[5], .peer = a[2], .addr = a[3], .key = a[4], .data = a[1]}, false, true,
-                  [](ofi::FidEp* ep, const Buf& b, const Numbers& n) -> ssize_t {
-                    WEFT_CALL(rma, RmaOps, injectdata, b.data, b.length, n.data, n.peer, n.addr, n.key);
-                  });
-}
 WEFT_DEFINE(readv, 7)
 return listed(self, "readv", {a[0], a[1], a[2], nullptr, nullptr, a[3], a[4], a[5], a[6]}, false, true, false,
               [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {

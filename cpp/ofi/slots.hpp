@@ -11,14 +11,29 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace weft::ofi {
 
-constexpr size_t kIovMax = 16;            // most buffers of a list
-constexpr size_t kHeldMax = 3 * kIovMax;  // of an atomic: operands, compare values, results
+constexpr size_t kIovMax = 16;  // most buffers of a list
 
-struct Slot {
+// What owns the buffers of an operation, taken out of its slot.
+struct Owners {
+  uint64_t held[2];
+  std::unique_ptr<std::vector<uint64_t>> more;
+
+  template <typename Drop>
+  void each(Drop&& drop) const {
+    for (const uint64_t owner : held) {
+      if (owner != 0) drop(owner);
+    }
+    if (more == nullptr) return;
+    for (const uint64_t owner : *more) drop(owner);
+  }
+};
+
+struct alignas(64) Slot {
   void* internal[8];                      // struct fi_context2: the library's
   uint64_t context = 0;                   // the application's context; 0: none
   uint64_t held[2] = {};                  // owners of buffers
@@ -32,6 +47,7 @@ struct Slot {
   bool multi = false;                                                   // FI_MULTI_RECV: has several completions
   bool large = false;                                                   // of many bytes
   enum class Claim : uint8_t { none, peeks, has } claim = Claim::none;  // FI_PEEK with FI_CLAIM, and its message
+  // A cache line for the library, and one for us.
 
   void hold(uint64_t owner) {
     for (uint64_t& place : held) {
@@ -43,21 +59,14 @@ struct Slot {
     if (more == nullptr) more = new std::vector<uint64_t>;
     more->push_back(owner);
   }
-  // Calls drop(owner) for each owner of a buffer, and forgets them.
-  template <typename Drop>
-  void release_buffers(Drop&& drop) {
-    for (uint64_t& place : held) {
-      const uint64_t owner = place;
-      place = 0;
-      if (owner != 0) drop(owner);
-    }
-    if (more != nullptr) {
-      const std::unique_ptr<std::vector<uint64_t>> owners(more);
-      more = nullptr;
-      for (const uint64_t owner : *owners) drop(owner);
-    }
+  // Forgets the owners. Dropping them may run Python code, which may use or close the queue: give the slot back first.
+  Owners take_owners() noexcept {
+    return {{std::exchange(held[0], 0), std::exchange(held[1], 0)},
+            std::unique_ptr<std::vector<uint64_t>>(std::exchange(more, nullptr))};
   }
 };
+
+static_assert(sizeof(Slot) == 128);
 
 class Slots {
  public:
@@ -67,11 +76,12 @@ class Slots {
   ~Slots();
 
   // HOT. A free slot.
-  Slot* take(const void* endpoint) {
+  [[gnu::always_inline]] Slot* take(const void* endpoint) {
     if (free_ == nullptr) [[unlikely]]
       grow();
     Slot* slot = free_;
     free_ = slot->next_free;
+    if (free_ != nullptr) __builtin_prefetch(&free_->context, 1);  // of the next call
     slot->endpoint = endpoint;
     slot->busy = true;
     slot->sequence = ++sequence_;

@@ -3236,6 +3236,12 @@ class OfiCounterCore:
 
     def __init__(self, domain: OfiDomainCore, events: int, wait_obj: int, flags: int) -> None: ...
 
+    def read(self) -> int:
+        """The success value (fi_cntr_read)."""
+
+    def readerr(self) -> int:
+        """The error value (fi_cntr_readerr)."""
+
     def wait(self, threshold: int, timeout: float | None = None) -> None:
         """
         Waits until the success value is at least threshold, without the GIL (fi_cntr_wait). timeout: seconds; None: no limit.
@@ -3248,12 +3254,6 @@ class OfiCounterCore:
     @property
     def in_use(self) -> bool:
         """True while an object that uses this one exists."""
-
-    def read(self) -> int:
-        """The success value (fi_cntr_read)."""
-
-    def readerr(self) -> int:
-        """The error value (fi_cntr_readerr)."""
 
     def add(self, value: int) -> None:
         """Adds to the success value (fi_cntr_add)."""
@@ -3458,16 +3458,6 @@ class OfiEndpointCore:
     def setopt_core(self, level: int, optname: int, value: int, size: int) -> None: ...
 
     def cancel_core(self, context: object | None) -> None: ...
-
-    def bare_inject_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> tuple[int, int]:
-        """
-        For benchmarks: fi_inject_write in a loop of C++. Returns (calls, nanoseconds of all of them).
-        """
-
-    def bare_writes(self, data: bytes, dest_addr: int, addr: int, key: int, count: int) -> tuple[int, int]:
-        """
-        For benchmarks: fi_write in a loop of C++. Returns (calls, nanoseconds of all of them).
-        """
 
     def valid_core(self, datatype: int, op: int, family: int) -> int: ...
 

@@ -1,0 +1,168 @@
+// cpp/bind/ofi_plain.hpp: the arguments of plain calls: given by position, exact ints, a NumPy array or bytes.
+//
+// HOT: all of it. A plain call is read in place, without a call of Python and almost without jumps: many calls of the
+// library make a system call, after which each jump and each cache line of ours costs several times as much. Whatever
+// is not plain returns false, before anything is done, and is left to the general path, which also makes the errors.
+// Measured beside a method that reads no arguments: bench/bench_ofi.py.
+#pragma once
+
+#define PY_ARRAY_UNIQUE_SYMBOL weft_numpy_api  // buffer.cpp has it
+#define NO_IMPORT_ARRAY
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include "bind/ofi_ep.hpp"
+
+#include <numpy/arrayobject.h>
+#if PY_VERSION_HEX < 0x030b0000
+#include <longintrepr.h>
+#endif
+
+#include <string_view>
+
+namespace weft::bind {
+
+extern PyTypeObject* g_ndarray;  // buffer.cpp; null until NumPy is imported
+
+// A number of an exact int. False: not such an int, or outside 0 to 2**64 - 1. Wide: it is mostly above 2**30.
+template <bool Wide = false>
+[[gnu::always_inline]] inline bool plain_number(PyObject* o, uint64_t* out) {
+#if PYLONG_BITS_IN_DIGIT == 30 && PY_VERSION_HEX < 0x030f0000
+  if (!PyLong_CheckExact(o)) [[unlikely]]
+    return false;
+#if PY_VERSION_HEX < 0x030c0000
+  const auto size = static_cast<size_t>(Py_SIZE(o));  // negative: the number is
+  const digit* digits = reinterpret_cast<PyLongObject*>(o)->ob_digit;
+#else
+  constexpr uintptr_t kNegative = 2, kSizeShift = 3;  // of lv_tag: 3.12 to 3.14
+  const uintptr_t tag = reinterpret_cast<PyLongObject*>(o)->long_value.lv_tag;
+  if ((tag & kNegative) != 0) [[unlikely]]
+    return false;
+  const size_t size = tag >> kSizeShift;
+  const digit* digits = reinterpret_cast<PyLongObject*>(o)->long_value.ob_digit;
+#endif
+  if (__builtin_expect_with_probability(size <= 1, !Wide, 0.9)) {
+    *out = size == 0 ? 0 : digits[0];
+    return true;
+  }
+  *out = digits[0] | uint64_t{digits[1]} << 30;
+  if (size == 2) [[likely]]
+    return true;
+  if (size > 3 || digits[2] >= 16) return false;
+  *out |= uint64_t{digits[2]} << 60;
+  return true;
+#else
+  if (!PyLong_CheckExact(o)) return false;
+  *out = PyLong_AsUnsignedLongLong(o);
+  if (*out != ~uint64_t{0} || PyErr_Occurred() == nullptr) return true;
+  PyErr_Clear();
+  return false;
+#endif
+}
+
+// The memory of an exact NumPy array without Python objects, or of bytes where nothing is written to them.
+[[gnu::always_inline]] inline bool plain_buffer(PyObject* o, bool writable, std::byte** data, size_t* length) {
+  if (Py_TYPE(o) == g_ndarray) [[likely]] {
+    auto* array = reinterpret_cast<PyArrayObject*>(o);
+    const int wanted = NPY_ARRAY_C_CONTIGUOUS | (writable ? NPY_ARRAY_WRITEABLE : 0);
+    PyArray_Descr* descr = PyArray_DESCR(array);
+    if ((PyArray_FLAGS(array) & wanted) != wanted ||
+        static_cast<unsigned>(descr->type_num) >= static_cast<unsigned>(NPY_OBJECT)) [[unlikely]] {
+      return false;
+    }
+    size_t n;
+    if (PyArray_RUNTIME_VERSION >= NPY_2_0_API_VERSION) [[likely]] {
+      n = static_cast<size_t>(reinterpret_cast<_PyArray_DescrNumPy2*>(descr)->elsize);
+    } else {
+      n = static_cast<size_t>(PyDataType_ELSIZE(descr));
+    }
+    for (int i = 0; i < PyArray_NDIM(array); ++i) n *= static_cast<size_t>(PyArray_DIM(array, i));
+    *data = static_cast<std::byte*>(PyArray_DATA(array));
+    *length = n;
+    return true;
+  }
+  if (writable || !PyBytes_CheckExact(o)) return false;
+  *data = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(o));
+  *length = static_cast<size_t>(PyBytes_GET_SIZE(o));
+  return true;
+}
+
+// The descriptor of a region that is open.
+[[gnu::always_inline]] inline bool plain_desc(PyObject* o, void** out) {
+  if (o == Py_None) [[likely]]
+    return true;
+  if (!PyObject_TypeCheck(o, g_ofi_mr_type)) return false;
+  const OfiMr& mr = *nb::inst_ptr<OfiCore<OfiMr>>(o)->box;
+  if (mr.h.fid == nullptr) return false;
+  *out = mr.get()->mem_desc;
+  return true;
+}
+
+// What a call with one buffer does with it: sends it, receives to it, reads remote memory to it, or copies it before
+// the call returns.
+enum class OfiKind : uint8_t { sends, receives, fetches, injects };
+
+// The values of a call with one buffer.
+struct OfiCall {
+  std::byte* data = nullptr;
+  size_t length = 0;
+  void* desc = nullptr;
+  ofi::Addr peer = ~uint64_t{0};
+  uint64_t tag = 0, ignore = 0, addr = 0, key = 0, value = 0;  // value: remote data
+};
+
+// A method's parameters in order. The last, len, is given by name only.
+template <size_t N>
+struct OfiNames {
+  const char* method;
+  std::array<const char*, N> names;
+
+  // -1: the method has no such parameter.
+  [[nodiscard]] consteval int at(std::string_view wanted) const {
+    for (size_t i = 0; i < N; ++i) {
+      if (names[i] == wanted) return static_cast<int>(i);
+    }
+    return -1;
+  }
+  [[nodiscard]] consteval int peer() const { return std::max(at("dest_addr"), at("src_addr")); }
+};
+
+// Reads the arguments of a method M. *context: borrowed, or null.
+template <typename M>
+[[gnu::always_inline]] inline bool plain_call(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, OfiCall* c,
+                                              PyObject** context) {
+  constexpr const auto& names = M::kNames;
+  constexpr int kDesc = names.at("desc"), kContext = names.at("context"), kPeer = names.peer();
+  // A receive may be from anyone; the other numbers, but for `ignore`, are necessary.
+  constexpr int kNeeded =
+      1 + std::max({0, M::kKind == OfiKind::receives ? 0 : kPeer, names.at("tag"), names.at("key"), names.at("data")});
+  if (kwnames != nullptr || nargs < kNeeded || nargs >= static_cast<Py_ssize_t>(names.names.size())) [[unlikely]]
+    return false;
+  if (!plain_buffer(args[0], M::kKind == OfiKind::receives || M::kKind == OfiKind::fetches, &c->data, &c->length))
+      [[unlikely]] {
+    return false;
+  }
+  const auto take = [&]<int At>(std::integral_constant<int, At>, uint64_t* out) __attribute__((always_inline)) {
+    constexpr bool kWide = At == names.at("addr");
+    if constexpr (At < 0) {
+      return true;
+    } else if constexpr (At < kNeeded) {
+      return plain_number<kWide>(args[At], out);
+    } else {
+      return At >= nargs || plain_number(args[At], out);
+    }
+  };
+#define WEFT_TAKE(at, out) take(std::integral_constant<int, at>(), out)
+  if (!WEFT_TAKE(kPeer, &c->peer) || !WEFT_TAKE(names.at("addr"), &c->addr) || !WEFT_TAKE(names.at("key"), &c->key) ||
+      !WEFT_TAKE(names.at("tag"), &c->tag) || !WEFT_TAKE(names.at("ignore"), &c->ignore) ||
+      !WEFT_TAKE(names.at("data"), &c->value)) [[unlikely]] {
+    return false;
+  }
+#undef WEFT_TAKE
+  if constexpr (kDesc >= 0) {
+    if ((kDesc < kNeeded || kDesc < nargs) && !plain_desc(args[kDesc], &c->desc)) [[unlikely]]
+      return false;
+  }
+  if constexpr (kContext >= 0) *context = kContext < nargs && args[kContext] != Py_None ? args[kContext] : nullptr;
+  return true;
+}
+
+}  // namespace weft::bind
