@@ -115,6 +115,39 @@ def test_rank_that_does_not_come_is_named(store: FileStore, name: str) -> None:
     assert f"1 of 3 ranks have not come to '{name}/0': ranks 1\n" in str(reason)
 
 
+def test_two_processes_of_one_rank_are_told_of_each_other(store: FileStore, name: str) -> None:
+    """The later one's record takes the place of the earlier one's, and another rank never comes."""
+
+    class Twice(FileStore):
+        def set(self, key: str, value: Any) -> None:
+            super().set(key, value)
+            super().set(key, "the record of another process")
+
+    with pytest.raises(errors.TimedOut, match="ranks 1\n  looked at: another process came as rank 0, too\n"):
+        attach_all(Twice(store.folder), np.zeros(1), rank=0, size=2, name=name, timeout=0.3)
+
+
+def test_rank_that_counts_other_ranks_is_named(store: FileStore, name: str) -> None:
+    def run(rank: int) -> Any:
+        return attach_all(store, np.zeros(1), rank=rank, size=2 + rank, name=name, timeout=0.3)
+
+    first, second = everywhere(2, run)
+    assert isinstance(first, errors.InvalidArgument)
+    assert "rank 1 cannot share its array: it counts 3 ranks where another rank counts 2" in str(first)
+    assert isinstance(second, errors.TimedOut)
+
+
+def test_store_of_an_earlier_run_is_suspected(store: FileStore, name: str) -> None:
+    def run(rank: int) -> None:
+        attach_all(store, np.zeros(1), rank=rank, size=2, name=name).close()
+
+    assert everywhere(2, run) == [None, None]
+    later = f"{name}-later"
+    store.set(f"{later}/0/1", store.get(f"{name}/0/1"))
+    with pytest.raises(errors.FabricError, match="try: a new store for each run, if an earlier run has used this one"):
+        attach_all(store, np.zeros(1), rank=0, size=2, name=later, timeout=3)
+
+
 def test_rank_that_cannot_attach_is_named_by_every_rank(
     store: FileStore, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,8 +177,11 @@ def test_rank_that_cannot_attach_is_named_by_every_rank(
         ("[]", "its record is damaged"),
         ('{"weft": 2}', "another version of Weft, whose records are of version 2"),
         ('{"weft": 1, "rank": 0, "host": "", "control": "x", "arrays": {}}', "its record is that of rank 0"),
-        ('{"weft": 1, "rank": 1, "host": "", "control": "x", "arrays": {}}', "'x' is no ticket"),
-        ('{"weft": 1, "rank": 1, "host": "", "control": "weft-ticket:x", "arrays": {"a": 3}}', "its record is damaged"),
+        ('{"weft": 1, "rank": 1, "size": 3, "host": "", "control": "x", "arrays": {}}', "'x' is no ticket"),
+        (
+            '{"weft": 1, "rank": 1, "size": 3, "host": "", "control": "weft-ticket:x", "arrays": {"a": 3}}',
+            "its record is damaged",
+        ),
         ('{"weft": 1, "rank": 1, "failed": ["os.system", "reboot"]}', "rank 1 cannot share its array: reboot"),
         ('{"weft": 1, "rank": 1, "failed": ["FabricError.__init__", "x"]}', "rank 1 cannot share its array: x"),
         ("[" * 100_000, "its record is damaged"),
@@ -168,7 +204,7 @@ def test_rank_whose_control_array_lies_is_refused(store: FileStore, name: str, m
     with weft.open() as node:
         for number, words in enumerate((np.zeros(0, np.int64), np.full(512, 77), np.full(1, 2))):
             ticket = node.share(words).ticket
-            record = f'{{"weft": 1, "rank": 1, "host": "x", "control": "{ticket}", "arrays": {{}}}}'
+            record = f'{{"weft": 1, "rank": 1, "size": 2, "host": "x", "control": "{ticket}", "arrays": {{}}}}'
             store.set(f"{name}/{number}/1", record)
             with pytest.raises(errors.FabricError) as caught:
                 attach_all(store, np.zeros(1), rank=0, size=2, name=name, timeout=3)

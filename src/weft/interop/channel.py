@@ -19,6 +19,8 @@ class Channel(Protocol):
 
     rank: int
     size: int
+    advice: str
+    """What to do if a rank's record leads to nobody, as a further line of the error; or ""."""
 
     def gather(self, mine: bytes, deadline: float, call: str) -> list[bytes]:
         """The records of all ranks, by rank. deadline: by time.monotonic().

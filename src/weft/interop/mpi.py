@@ -69,6 +69,8 @@ _unfinished: list[Any] = []
 class _Communicator:
     """A channel (channel.py) over a communicator."""
 
+    advice = ""
+
     def __init__(self, comm: Any) -> None:
         try:
             if comm.Is_inter():

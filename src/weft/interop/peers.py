@@ -265,7 +265,9 @@ def _take_seat(
 
 def _record(channel: Channel, seat: _Seat | None, failed: Exception | None) -> bytes:
     """What this rank tells the others: its tickets, or its error."""
-    told: dict[str, Any] = {"weft": _VERSION, "rank": channel.rank, "host": os.uname().nodename}
+    told: dict[str, Any] = {
+        "weft": _VERSION, "rank": channel.rank, "size": channel.size, "host": os.uname().nodename
+    }  # fmt: skip
     if failed is not None:
         kind, text = stated(failed)
         told["failed"] = (kind, text[:4096])
@@ -284,7 +286,7 @@ def _read(records: list[bytes], channel: Channel, call: str, failed: Exception |
     failures: dict[int, Failure] = {}
     found: dict[int, _Peer] = {}
     for rank, record in enumerate(records):
-        told = _parsed(record, rank)
+        told = _parsed(record, rank, channel.size)
         if isinstance(told, _Peer):
             found[rank] = told
         else:
@@ -300,7 +302,7 @@ def _read(records: list[bytes], channel: Channel, call: str, failed: Exception |
     return found
 
 
-def _parsed(text: bytes, rank: int) -> _Peer | Failure:
+def _parsed(text: bytes, rank: int, size: int) -> _Peer | Failure:
     """A rank's record: what it shares, or its error. What is not a record counts as the rank's error."""
     try:
         told = json.loads(text)
@@ -311,6 +313,8 @@ def _parsed(text: bytes, rank: int) -> _Peer | Failure:
             return str(kind), str(why)
         if told["rank"] != rank:
             return "InvalidArgument", f"its record is that of rank {told['rank']!r:.20}"
+        if told["size"] != size:
+            return "InvalidArgument", f"it counts {told['size']!r:.20} ranks where another rank counts {size}"
         tickets = {str(name): Ticket.parse(one) for name, one in told["arrays"].items()}
         control = Ticket.parse(told["control"])
         if not Control.fits(control):
@@ -365,7 +369,8 @@ def _attach(others: Mapping[int, _Peer], seat: _Seat, deadline: float, call: str
             (
                 type(why).__name__,
                 f"{call}: rank {me} cannot attach the array of rank {rank} (process {one.pid} on host {one.host}): "
-                + why.message,
+                + why.message
+                + seat.channel.advice,
             )
         ) from why
     seat.control.tell(State.READY)

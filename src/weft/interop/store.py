@@ -106,6 +106,8 @@ _counts: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.cou
 class _StoreChannel:
     """A channel (channel.py) over a store."""
 
+    advice = "\n  try: a new store for each run, if an earlier run has used this one: its values stay there"
+
     def __init__(self, store: Any, rank: Any, size: Any, name: Any) -> None:
         for method in ("set", "get", "wait"):
             if not callable(getattr(store, method, None)):
@@ -143,10 +145,18 @@ class _StoreChannel:
                 shown = ", ".join(map(str, missing[:8])) + (" ..." if len(missing) > 8 else "")
                 raise errors.TimedOut(
                     f"{call}: {len(missing)} of {self.size} ranks have not come to {self._prefix!r}: ranks {shown}\n"
+                    f"{self._twins(mine, call)}"
                     "  rule: every rank calls, with the same store, name and size\n"
                     "  try: see which process has ended or is stopped; a longer timeout="
                 )
         return [found[rank] for rank in range(self.size)]
+
+    def _twins(self, mine: bytes, call: str) -> str:
+        """A line about another process that came as this rank, if one did: its record is where this rank's was."""
+        found = self._at_store(call, self._store.get, self._key(self.rank))
+        if (found.encode() if isinstance(found, str) else bytes(found)) == mine:
+            return ""
+        return f"  looked at: another process came as rank {self.rank}, too\n"
 
     def settle(self) -> None:
         """Tell that this rank has all records, and wait for the others to tell the same."""
