@@ -396,6 +396,99 @@ def test_arrays_are_shared_between_hosts_by_ticket(wire: Wire) -> None:
         owner.wait()
 
 
+CHANGING_OWNER = """
+import sys, numpy as np, weft
+node = weft.open(listen=f"tcp://{sys.argv[1]}:{sys.argv[3]}", secret=sys.argv[2])
+shared = node.share(np.arange(4.0), name="across")
+def after(change):
+    print(shared.ticket, flush=True)
+    sys.stdin.readline()
+    change()
+after(lambda: shared.replace(np.arange(6).reshape(2, 3)))
+after(lambda: shared.replace(weft.zeros((2, 2), reserve=9)))
+after(lambda: shared.resize(1))
+after(lambda: None)
+"""
+
+FOLLOWER = """
+import asyncio, sys, numpy as np, weft
+node = weft.open(secret=sys.argv[2])
+t = node.attach(sys.argv[1])
+def told(kind, call):
+    try:
+        call()
+    except kind as reason:
+        return str(reason)
+    sys.exit(f"no {kind.__name__}")
+def successor():
+    print("next", flush=True)
+    return sys.stdin.readline().strip()
+assert t[:].tolist() == [0, 1, 2, 3]
+first = successor()
+text = told(weft.errors.KeyRejected, lambda: t[0])
+assert "has closed the share of 'across'" in text or "is another array now" in text, text
+assert "t.reattach(ticket)" in told(weft.errors.Unreachable, t.reattach)
+assert "t.reattach(ticket)" in text, text
+assert t.reattach(first) is t
+assert (t.shape, t.dtype, t.path) == ((2, 3), np.dtype("i8"), "tcp")
+assert t[:].tolist() == [[0, 1, 2], [3, 4, 5]]
+second = successor()
+t.reattach(second)
+t[1] = 5
+assert t[:].tolist() == [[0, 0], [5, 5]]
+third = successor()
+told(weft.errors.KeyRejected, lambda: t[0])
+t.reattach(third)
+assert t.shape == (1, 2), t.shape
+t.fetch_add((0, 1), 4)
+assert t[0].tolist() == [0, 4]
+assert asyncio.run(t.aread()).tolist() == [[0, 4]]
+fourth = successor()
+told(weft.errors.ConnectionReset, lambda: t[0])
+t.reattach(fourth)
+assert (t[:].tolist(), t.path) == ([0, 1, 2, 3], "tcp")
+print("done", flush=True)
+"""
+
+
+def test_remote_array_goes_on_with_its_successor_across_hosts(wire: Wire) -> None:
+    """reattach(ticket) over tcp: after replace(), after resize(), and with a new owner after the old one was killed."""
+    owners = [wire.run("a", CHANGING_OWNER, wire.ip["a"], SECRET, "7654")]
+
+    def ticket() -> str:
+        assert owners[-1].stdout is not None
+        return owners[-1].stdout.readline().strip()
+
+    def change() -> str:
+        assert owners[-1].stdin is not None
+        owners[-1].stdin.write("\n")
+        owners[-1].stdin.flush()
+        return ticket()
+
+    user = wire.run("b", FOLLOWER, ticket(), SECRET, WEFT_SECRET=SECRET)
+    try:
+        assert user.stdin is not None
+        assert user.stdout is not None
+        for turn in range(4):
+            said = user.stdout.readline().strip()
+            assert said == "next", said + user.stdout.read()
+            if turn < 3:
+                found = change()
+            else:
+                owners[-1].kill()
+                owners[-1].wait()
+                owners.append(wire.run("a", CHANGING_OWNER, wire.ip["a"], SECRET, "7654"))
+                found = ticket()
+            user.stdin.write(found + "\n")
+            user.stdin.flush()
+        said, _ = user.communicate(timeout=CALL_S)
+        assert said.strip() == "done", said
+    finally:
+        for process in [user, *owners]:
+            process.kill()
+            process.communicate()
+
+
 def test_ticket_of_a_host_that_does_not_listen_gives_a_remedy(wire: Wire) -> None:
     code = (
         "import sys, numpy as np, weft; n = weft.open(); s = n.share(np.zeros(3)); print(s.ticket, flush=True); input()"

@@ -148,7 +148,9 @@ def test_after_the_share_is_closed(node: weft.Node, call: str) -> None:
     share = node.share(weft.zeros((4, 5), "f4"))
     t = node.attach(share)
     share.close()
-    with pytest.raises(errors.KeyRejected, match=r"has closed the share of .*\n  try: attach again"):
+    with pytest.raises(
+        errors.KeyRejected, match=r"has closed the share of .*, or replaced it\n  try: t.reattach\(ticket\)"
+    ):
         CALLS[call](node, t)
 
 

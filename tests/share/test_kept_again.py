@@ -204,10 +204,14 @@ def test_killed_keeper_ends_the_place(registry: Path, node: weft.Node, name: Any
     for call in (lambda: shared.replace(np.zeros(3)), lambda: shared.resize(2), lambda: node.kept(n)):
         with pytest.raises(errors.NotFound):
             call()
-    patience = Patience(60)
-    with pytest.raises(errors.ConnectionReset, match=rf"the keeper, process {pid}, which kept"):
+
+    def read() -> None:
+        patience = Patience(60)
         while not patience.over:  # until the NIC has heard that the connection is gone
             shared.read()
+
+    with pytest.raises(errors.ConnectionReset, match=rf"the keeper, process {pid}, which kept"):
+        read()
     node.share(shared.array, n, keep=True)
     assert node.attach(n)[:].tolist() == [0, 1, 2, 3]
 

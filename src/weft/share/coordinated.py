@@ -282,7 +282,10 @@ class Coordinated:
                 self._node = default_node()
                 self._made = self._memory = None  # in a forked child: they are the parent's
                 self._array = RemoteArray._make(self._array.ticket, self._node)
-                self._reach()
+                try:
+                    self._reach()
+                except errors.KeyRejected:
+                    raise self._ended(call) from None
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
@@ -381,7 +384,10 @@ class Coordinated:
             raise errors.BadState(f"{call}: this {type(self).__name__} was closed while the call waited")
         if outcome == _LOST:
             self._node._check(call)
-            self._array._probe(call)  # raises the reason
+            try:
+                self._array._probe(call)  # raises the reason
+            except errors.KeyRejected:
+                raise self._ended(call) from None
             raise self._gone(call)
         if outcome == DAMAGED:
             raise self._damaged(call)

@@ -99,6 +99,11 @@ def _revoked(ticket: Ticket, what: str) -> errors.KeyRejected:
         )
     if ticket.kept:
         return errors.KeyRejected(_forgotten(ticket, what))
+    if not ticket.name or not ticket.here:  # no name leads from here to a successor
+        return errors.KeyRejected(
+            f"{what}: process {ticket.pid} has closed the share of {named(ticket)}, or replaced it\n"
+            "  try: t.reattach(ticket), with the ticket that the owner has now (shared.ticket)"
+        )
     return errors.KeyRejected(
         f"{what}: process {ticket.pid} has closed the share of {named(ticket)}\n"
         "  try: attach again after the owner has shared the array again"

@@ -27,7 +27,7 @@ from .. import errors
 from .unixsockets import bound, credentials
 from .users import unmapped
 
-__all__ = ["Answer", "NameServer", "check_name", "inquire", "lookup", "names", "taken", "unknown"]
+__all__ = ["Answer", "NameServer", "check_name", "check_ticket", "inquire", "lookup", "names", "taken", "unknown"]
 
 NAME_BYTES_MAX = 64  # sun_path has 108 bytes; the prefix and the end need the rest
 _ANSWER_BYTES_MAX = 1 << 17
@@ -59,11 +59,38 @@ def check_name(name: object, call: str) -> str:
     """Return the name if it is valid. Raises TypeError, InvalidArgument."""
     if not isinstance(name, str):
         raise TypeError(f"{call}: a name is a str, not {type(name).__name__}: {name!r}")
-    if not name or len(name.encode()) > NAME_BYTES_MAX or _TROUBLE & set(name) or not name.isprintable():
+    # Printable first: a lone surrogate is not, and has no bytes.
+    if not name or not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX or _TROUBLE & set(name):
         raise errors.InvalidArgument(
             f"{call}: {name!r} is not a valid name: 1 to {NAME_BYTES_MAX} bytes, printable, without blanks and quotes"
         )
     return name
+
+
+def check_ticket(ticket: str, call: str) -> None:
+    """Refuse a ticket that is longer than an answer. Raises MessageTooLong."""
+    if len(ticket) >= _ANSWER_BYTES_MAX:
+        raise errors.MessageTooLong(
+            f"{call}: the ticket has {len(ticket)} bytes, and the answer to who asks for a name has room for "
+            f"{_ANSWER_BYTES_MAX - 1}\n  try: a dtype with fewer fields, or shorter names of fields; or no name, and "
+            "shared.ticket for the peers"
+        )
+
+
+def _socket(call: str, kind: type[socket.socket] = socket.socket) -> socket.socket:
+    """A socket for a name. Raises FabricError (EMFILE, ENFILE ...)."""
+    try:
+        return kind(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as reason:
+        import resource  # imported here, because it is needed for a refusal alone
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise errors.make(
+            reason.errno or 0,
+            f"{call}: no socket for the name: {reason.strerror}\n"
+            "  rule: a name takes one descriptor of its owner, and a question for it one of who asks\n"
+            f"  try: ulimit -n with more than {limit[0]} (the most is {limit[1]}); or tickets instead of names",
+        ) from None
 
 
 # ---- asking ---------------------------------------------------------------------------------------------------------
@@ -144,7 +171,7 @@ def _inquire(places: list[str], deadline: float) -> list[Answer]:
     poller = select.poll()
     try:
         for place in places:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            connection = _socket("names")
             name = place[len(_prefix()) :].partition(_END)[0]
             try:
                 connection.setblocking(False)
@@ -211,7 +238,7 @@ class _Stranger(Exception):
 
 def _look(place: str, name: str) -> str:
     """The ticket that is served at a place. Raises _Nobody, _Stranger, and as `lookup`."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+    with _socket("attach") as connection:
         connection.setblocking(False)
         try:
             try:
@@ -293,7 +320,8 @@ class _Listener(socket.socket):
     """
 
     def __del__(self) -> None:
-        self.close()
+        if self.fileno() >= 0:  # otherwise closed, or never made: then it has no attributes
+            self.close()
 
 
 @dataclass
@@ -506,7 +534,7 @@ def _take(name: str) -> socket.socket:
     first = _prefix() + name
     other: str | None = None
     for again in range(_TAKE_TRIES):
-        listener: socket.socket | None = _Listener(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener: socket.socket | None = _socket("share", _Listener)
         assert listener is not None
         try:
             listener.setblocking(False)

@@ -19,6 +19,7 @@ from ..fi import _handle
 from .arrays import Array
 from .functions import Functions
 from .mapped import register as register_for_views
+from .names import check_ticket
 from .offer import Offer, check, register
 from .remote import RemoteArray
 from .show import human_bytes, no_attribute, table_html
@@ -83,6 +84,7 @@ class Shared(_Calls):
         shared = cls(node, offer, mr, ticket, site)
         try:
             if name is not None:
+                check_ticket(str(ticket), "share")
                 node._names.publish(name, str(ticket), json.dumps({"since": time.time(), **info}))
         except BaseException:
             if mr is not None:
@@ -277,6 +279,13 @@ class Shared(_Calls):
     def _put(self, offer: Offer, call: str) -> None:
         """Share another array under the same name, then end the access to the present one."""
         mr, ticket = register(self._node, offer, self.name, self.access, self.ticket.kept)
+        if self.name:
+            try:
+                check_ticket(str(ticket), call)
+            except errors.MessageTooLong:
+                if mr is not None:
+                    mr.close()
+                raise
         before = self._mr
         self._mr = mr
         self._show(offer, ticket)
