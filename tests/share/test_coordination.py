@@ -48,7 +48,7 @@ def test_the_first_makes_it_and_the_others_attach(node: weft.Node, name: Name, k
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_name_can_be_required_to_be_new_or_to_exist(node: weft.Node, name: Name, kind: str) -> None:
-    with pytest.raises(weft.NotFound, match="no array is shared as"):
+    with pytest.raises(weft.NotFound, match=f"{kind}: nothing has the name"):
         attach(kind, name("none"), node=node)
     made = make(kind, name("it"), node=node, create=True)
     with pytest.raises(errors.AddressInUse):

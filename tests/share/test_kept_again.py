@@ -389,7 +389,7 @@ def test_object_that_is_not_kept_is_not_taken_for_a_kept_one(node: weft.Node, na
         (("x",), {"keep": None}, TypeError, "Lock: keep is True or False, not None"),
         (("a b",), {"keep": True}, errors.InvalidArgument, "Lock: 'a b' is not a valid name"),
         (("",), {"keep": True}, errors.InvalidArgument, "Lock: '' is not a valid name"),
-        (("nothing",), {"keep": True, "create": False}, errors.NotFound, "no array is shared as 'nothing'"),
+        (("nothing",), {"keep": True, "create": False}, errors.NotFound, "Lock: nothing has the name 'nothing'"),
     ],
 )
 def test_wrong_arguments_of_keep_are_refused(arguments: Any, options: Any, error: Any, text: str) -> None:

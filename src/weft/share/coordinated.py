@@ -213,7 +213,16 @@ class Coordinated:
         self._node._objects.add(self)
 
     def _attach(self, source: str | Ticket, wait: float) -> None:
-        self._array = self._node.attach(source, wait)
+        what = type(self).__name__
+        try:
+            self._array = self._node.attach(source, wait)
+        except errors.NotFound as reason:
+            lines = reason.message.replace("attach: no array is shared as", f"{what}: nothing has the name", 1)
+            kept = [line for line in lines.split("\n") if "try: node.share(" not in line]
+            raise errors.NotFound(
+                "\n".join(kept) + f"\n  try: weft.{what}({source!r}, ...) in the process that makes it; wait=10 while "
+                "it is starting"
+            ) from None
         self.name = self._array.ticket.name
         self._reach()
 
@@ -388,7 +397,10 @@ class Coordinated:
                 self._array._probe(call)  # raises the reason
             except errors.KeyRejected:
                 raise self._ended(call) from None
-            raise self._gone(call)
+            except errors.ConnectionReset as reason:
+                if "is gone" not in reason.message:  # the owner lives, and has closed its node
+                    raise
+            raise self._gone(call) from None
         if outcome == DAMAGED:
             raise self._damaged(call)
         raise self._refused(call, result)
@@ -478,8 +490,12 @@ class Coordinated:
             return f"<weft.{type(self).__name__}{name}, closed>"
         if self._generation != _process.generation:
             return f"<weft.{type(self).__name__}{name}, not attached yet>"
+        try:
+            state = self._state()
+        except errors.FabricError:
+            return f"<weft.{type(self).__name__}{name}, ended, of process {self.ticket.pid}>"
         of = f"kept by process {self.ticket.pid}" if self.ticket.kept else f"of process {self.ticket.pid}"
-        return f"<weft.{type(self).__name__}{name}, {self._state()}, {of}, by {self.path}>"
+        return f"<weft.{type(self).__name__}{name}, {state}, {of}, by {self.path}>"
 
     def _state(self) -> str:
         return ""

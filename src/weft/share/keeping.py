@@ -38,6 +38,7 @@ class KeptShared(Shared):
     """
 
     kept = True
+    _again = "node.kept(name) has it again, as long as it is kept"
 
     def close(self) -> None:
         """End this object. The array stays, under its name: `weft.forget(name)` ends it. Does nothing if closed."""

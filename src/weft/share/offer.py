@@ -58,7 +58,7 @@ def check(array: Any, access: str, call: str) -> Offer:
         raise errors.InvalidArgument(f"{call}: access is 'r', 'w' or 'rw', not {access!r}")
     if isinstance(array, Comparing):  # a RemoteArray or a Shared
         raise TypeError(
-            f"{call}: a {type(array).__name__} is already shared by its owner\n"
+            f"{call}: a {'Shared' if hasattr(array, 'kept') else 'RemoteArray'} is already shared by its owner\n"
             "  try: send array.ticket to the other process"
         )
     fortran = isinstance(array, np.ndarray) and array.flags.fnc  # the same memory is in C order as array.T

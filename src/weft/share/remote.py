@@ -30,7 +30,7 @@ from .show import human_bytes, named, table_html
 from .ticket import Ticket, decode_dtype, encode_dtype, host_id
 from .tiles import TILE_BYTES
 from .totals import Totals
-from .watching import await_signal, await_until, wait_signal, wait_until
+from .watching import await_signal, await_until, check_signal, wait_signal, wait_until
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -223,7 +223,12 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
         value      what is added; 1 counts the signals.
         at, data   write `data` there first, as `t[at] = data` does. Who gets the signal sees the data, and everything
                    that this thread wrote before through Weft.
+
+        Raises IndexError (not one element), TypeError (elements that are no numbers, or `data` without `at`), and as
+        `add`.
         """
+        if type(index) is not int or len(self._shape) != 1:
+            check_signal(self, index, "notify")
         if at is not None:
             self[at] = data
         elif data is not None:
@@ -305,6 +310,8 @@ class RemoteArray(Quick, Shapes, Totals, Functions):
 
     async def anotify(self, index: Any, value: Any = 1, *, at: Any = None, data: Any = None) -> None:
         """`notify`, awaitable."""
+        if type(index) is not int or len(self._shape) != 1:
+            check_signal(self, index, "anotify")
         if at is not None:
             await self._arun(set_job(self, at, data, "anotify"))
         elif data is not None:

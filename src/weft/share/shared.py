@@ -58,6 +58,7 @@ class Shared(_Calls):
     the array and its name."""
 
     _node: Node
+    _again = "node.share(array) shares it again"
 
     def __init__(
         self, node: Node, offer: Offer, mr: fi.MemoryRegion | None, ticket: Ticket, site: _handle.Site
@@ -98,7 +99,7 @@ class Shared(_Calls):
     def remote(self) -> RemoteArray:
         """A RemoteArray of the array. Raises BadState (the share is closed)."""
         if self._closed:
-            raise errors.BadState(f"the share of {self._what()} is closed\n  try: node.share(array) shares it again")
+            raise errors.BadState(f"the share of {self._what()} is closed\n  try: {self._again}")
         found = self._remote
         if found is None:
             here = self._node._made_in == _process.generation
@@ -235,6 +236,8 @@ class Shared(_Calls):
         """
         self._check_open("resize")
         try:
+            if isinstance(length, bool):
+                raise TypeError
             wanted = operator.index(length)
         except TypeError:
             raise TypeError(f"resize: the length is an integer, not {length!r}") from None
@@ -314,9 +317,7 @@ class Shared(_Calls):
     def _check_open(self, call: str) -> None:
         self._node._check(call)
         if self._closed:
-            raise errors.BadState(
-                f"{call}: the share of {self._what()} is closed\n  try: node.share(array) shares it again"
-            )
+            raise errors.BadState(f"{call}: the share of {self._what()} is closed\n  try: {self._again}")
 
     # ---- as a RemoteArray -------------------------------------------------------------------------------------------
 

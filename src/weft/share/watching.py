@@ -27,7 +27,7 @@ from .waiting import condition, deadline_in
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["await_signal", "await_until", "wait_signal", "wait_until"]
+__all__ = ["await_signal", "await_until", "check_signal", "wait_signal", "wait_until"]
 
 # Elements of more bytes, and those that are not contiguous, are only read again.
 _WATCHED_MAX = 1024
@@ -105,9 +105,24 @@ async def await_signal(array: RemoteArray, index: Any, timeout: float | None) ->
             return found
 
 
-def _nothing(array: RemoteArray, index: Any, call: str) -> Any:
+def check_signal(array: RemoteArray, index: Any, call: str) -> None:
+    """Refuse what selects no single element, and elements that carry no signals. Raises IndexError, TypeError."""
     if array.at[index]._shape:
         raise IndexError(f"{call}: one element carries a signal, and {short(index)} selects {array.at[index]._shape}")
+    if array._dtype.kind not in "iufcb":
+        raise TypeError(
+            f"{call}: elements of dtype {array._dtype} carry no signals\n  try: an array of integers beside this one"
+        )
+
+
+def _nothing(array: RemoteArray, index: Any, call: str) -> Any:
+    check_signal(array, index, call)
+    if array.ticket.access != "rw":
+        only = "; or t.wait_until(index, value), which only reads" if array.ticket.access == "r" else ""
+        raise errors.AccessDenied(
+            f"{call}: {named(array.ticket)} is shared with access {array.ticket.access!r}, and who gets a signal sets "
+            f"the element to 0\n  try: access='rw' in its owner, process {array.ticket.pid}{only}"
+        )
     return array._dtype.type(0)
 
 
