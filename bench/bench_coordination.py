@@ -118,6 +118,35 @@ def contend(lock: Any, start: Any, seconds: float, result: Any) -> None:
     result.send((n, time.process_time()))
 
 
+def hammer(lock: Any, cell: Any, me: int, start: Any, seconds: float, result: Any) -> None:
+    """Increment a plain counter under the lock, for some time; the number of increments."""
+    with lock:
+        pass
+    start.wait()
+    end = time.perf_counter() + seconds
+    n = 0
+    while time.perf_counter() < end:
+        with lock:
+            cell[0] += 1
+        n += 1
+    result.send((n, time.process_time()))
+
+
+def alternate(lock: Any, cell: Any, me: int, start: Any, seconds: float, result: Any) -> None:
+    """Increment the counter under the lock whenever it is this process's turn (its parity), for some time."""
+    with lock:
+        pass
+    start.wait()
+    end = time.perf_counter() + seconds
+    n = 0
+    while time.perf_counter() < end:
+        with lock:
+            if cell[0] % 2 == me:
+                cell[0] += 1
+                n += 1
+    result.send((n, time.process_time()))
+
+
 def answer(requests: Any, replies: Any, n: int) -> None:
     for _ in range(n):
         replies.put(requests.get())
@@ -147,6 +176,28 @@ def contended(context: Any, lock: Any) -> float:
     for process in processes:
         process.join()
     return total / CONTENDED_S
+
+
+def together(context: Any, lock: Any, work: Callable[..., None]) -> float:
+    """Increments of two processes together, in a second, of a counter in shared memory of multiprocessing."""
+    best = 0.0
+    for _ in range(3):
+        cell = context.RawArray("q", 1)
+        start = context.Barrier(2)
+        ends = [context.Pipe(False) for _ in range(2)]
+        processes = [
+            context.Process(target=work, args=(lock, cell, me, start, CONTENDED_S, send))
+            for me, (_, send) in enumerate(ends)
+        ]
+        for process in processes:
+            process.start()
+        total = sum(receive.recv()[0] for receive, _ in ends)
+        for process in processes:
+            process.join()
+        if cell[0] != total:
+            raise AssertionError(f"{total - cell[0]} of {total} increments under {lock!r} are lost")
+        best = max(best, total / CONTENDED_S)
+    return best
 
 
 def round_trip_ns(context: Any, make: Callable[[], Any], item: Any, n: int = 2000) -> float:
@@ -221,6 +272,9 @@ def main() -> None:
         def semaphore() -> Any:
             return weft.Semaphore(value=3, node=node)
 
+        def semaphore_of_one() -> Any:
+            return weft.Semaphore(value=1, node=node)
+
         atomic = "theirs is C as well, one atomic instruction for each call; the rest is the interpreter's time"
         named = "theirs is one atomic instruction for each call; ours notes who has the permits, so that they come back"
         beside("Lock: with lock", *pair(lock, context.Lock, with_lock), because=atomic)
@@ -236,6 +290,12 @@ def main() -> None:
 
         both = contended(context, lock()), contended(context, context.Lock())
         beside("Lock: rounds of two processes", *both, "/s", None)
+        both = together(context, lock(), hammer), together(context, context.Lock(), hammer)
+        beside("Lock: a counter that two processes increment", *both, "/s", None)
+        both = together(context, lock(), alternate), together(context, context.Lock(), alternate)
+        beside("Lock: a counter that two processes increment by turns", *both, "/s", None)
+        both = together(context, semaphore_of_one(), hammer), together(context, context.Semaphore(1), hammer)
+        beside("Semaphore(1): a counter that two processes increment", *both, "/s", None)
         trips = event_trip_ns(context, event), event_trip_ns(context, context.Event)
         beside("Event: round trip", *trips, "ns", None)
         cells = node.share(weft.zeros(16, "i8")).remote
