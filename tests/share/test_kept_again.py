@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -436,6 +438,37 @@ def test_strict_process_makes_and_uses_a_kept_lock(name: Any) -> None:
         lock.acquire(timeout=60)
     assert lock.recover()
     lock.release()
+
+
+TCP = {"WEFT_SHM": "0", "WEFT_SECRET": "of the tests of kept locks, over tcp", "WEFT_LISTEN": "tcp://127.0.0.1:0"}
+
+
+def test_keeper_that_listens_serves_its_locks_over_tcp(registry: Path, name: Any) -> None:
+    """`weft keep --stay` with WEFT_LISTEN, and processes that share no memory with it."""
+    n = name("lock")
+    keep = [sys.executable, "-m", "weft", "keep", "--stay"]
+    with (
+        subprocess.Popen(keep, env={**os.environ, **TCP}, stdout=subprocess.PIPE, text=True) as keeper,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(keeper.terminate)
+        assert keeper.stdout is not None
+        assert "keeping arrays" in keeper.stdout.readline()
+        maker, other = (stack.enter_context(Owner(f"{kind}-", **TCP)) for kind in ("maker", "other"))
+        maker.tell(f"lock = weft.Lock({n!r}, keep=True)\nlock.acquire()")
+        ticket = maker.tell("str(lock.ticket)")
+        other.tell(f"lock = weft.Lock({ticket!r})")
+        assert [maker.tell("lock.path"), other.tell("lock.path")] == ["tcp", "tcp"]
+        assert other.tell("lock.try_acquire()") is False
+        with pytest.raises(AssertionError, match=r"NotSupported: .*share: keep=True shares memory with the keeper"):
+            other.tell(f"node.share(np.zeros(3), {name('array')!r}, keep=True)")
+        maker.kill()
+        with pytest.raises(AssertionError, match="OwnerDied"):
+            other.tell("lock.acquire(timeout=60)")
+        assert other.tell("lock.recover()") is True
+        other.tell(f"weft.forget({n!r})")
+        with pytest.raises(AssertionError, match=r"KeyRejected: .*was kept, and is forgotten"):
+            other.tell("lock.release()")
 
 
 def test_weft_ls_and_rm_know_kept_objects(name: Any, capsys: pytest.CaptureFixture[str]) -> None:
