@@ -200,3 +200,10 @@ def test_end_of_the_maker_is_told_in_terms_of_the_object(own_owner: Owner, name:
     thread.join()
     assert f"get: the owner of Queue '{name('jobs')}', process {own_owner.pid}, is gone" in str(told.value)
     assert "try: weft.Queue(...) again" in str(told.value)
+
+
+def test_object_of_a_closed_node_can_be_shown(node: weft.Node, name: Any) -> None:
+    made = weft.Event(name("it"), node=node)
+    with weft.open() as other:
+        event = weft.Event(name("it"), node=other)
+    assert repr(event) == f"<weft.Event '{name('it')}', its node is closed, of process {made.ticket.pid}>"

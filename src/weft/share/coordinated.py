@@ -493,7 +493,8 @@ class Coordinated:
         try:
             state = self._state()
         except errors.FabricError:
-            return f"<weft.{type(self).__name__}{name}, ended, of process {self.ticket.pid}>"
+            why = "its node is closed" if self._node.closed else "ended"
+            return f"<weft.{type(self).__name__}{name}, {why}, of process {self.ticket.pid}>"
         of = f"kept by process {self.ticket.pid}" if self.ticket.kept else f"of process {self.ticket.pid}"
         return f"<weft.{type(self).__name__}{name}, {state}, {of}, by {self.path}>"
 
