@@ -17,11 +17,18 @@ from weft.providers.ofi import library
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On the strange provider, skip tests of the general provider's own numbers; mark known differences."""
+    out: list[pytest.Item] = []
     for item in items:
         name = _real(item)
-        what = real_table.difference(name, item.name.replace(f"{name}-", "").replace(f"[{name}]", "")) if name else None
+        if name is None:
+            continue
+        plain = item.name.replace(f"{name}-", "").replace(f"-{name}]", "]").replace(f"[{name}]", "")
+        what = real_table.difference(name, plain)
         if what is not None:
             item.add_marker(pytest.mark.real_difference(what))
+        if real_table.left_out(plain):
+            out.append(item)
+    _leave_out(config, items, out)
     asked = config.getoption("--provider")
     if asked == "strange":
         apart = [item for item in items if item.get_closest_marker("general")]
@@ -29,8 +36,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         apart = [item for item in items if _real(item) is None]
     else:
         return
+    _leave_out(config, items, apart)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], apart: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=apart)
-    items[:] = [item for item in items if item not in set(apart)]
+    gone = set(apart)
+    items[:] = [item for item in items if item not in gone]
 
 
 def _real(item: pytest.Item) -> str | None:

@@ -1,7 +1,7 @@
 """Which tests of weft.fi run over a real libfabric, and what differs there (docs/reference/ofi-differences.md).
 
 MODULES       the files whose tests are about libfabric's semantics; all their tests run but those of
-APART         tests of what is Weft's own, by their names, with the reason.
+APART         tests of what is Weft's own, by their names (with `[`: for some of their parameters), with the reason.
 DIFFERENCES   tests that fail over a provider of VERSION of the library, because the provider does otherwise: each is a
               row of the page. One that passes, of that version, fails the run.
 """
@@ -12,7 +12,13 @@ import fnmatch
 
 VERSION = (1, 17)
 
-MODULES = ("test_rma", "test_rma_flags", "test_msg", "test_tagged", "test_cntr", "test_cq")
+MODULES = (
+    *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic"),
+    *("test_msg", "test_tagged", "test_cntr", "test_cq"),
+)
+
+_NOT_OFFERED = ("LONG_DOUBLE", "DOUBLE_COMPLEX", "FLOAT16", "BFLOAT16", "FLOAT8")
+_SAME_KIND = ("INT8", "UINT8", "INT16", "UINT16", "UINT32", "INT64", "FLOAT")
 
 APART = {
     "test_cq_close_loses_unread_entries_and_releases_contexts": "CompletionQueue.pending(), which is Weft's",
@@ -44,6 +50,21 @@ APART = {
     "test_rma_message_goes_to_the_peer_that_addr_names": "Weft's check of a missing peer",
     "test_rma_more_buffers_than_iov_limit_are_refused": "Weft's check of a limit, which libfabric leaves to the caller",
     "test_rma_writemsg_of_unequal_lengths_is_refused": "Weft's check, which libfabric leaves to the caller",
+    "test_rma_error_completion_says_what_was_asked_and_found": "the words of Weft's error entries",
+    "test_rma_to_an_address_without_endpoint_is_refused": "Weft's addresses",
+    "test_rma_full_completion_queue_is_eagain_until_read": "how Weft's resource management fills a queue",
+    "test_rma_without_a_buffer_moves_no_bytes_or_is_refused": "None without a length, which is no bytes as yet there",
+    "test_atomic_128_bit_integers": "a datatype that these providers do not offer",
+    "test_atomicvalid_returns_the_element_limit": "Weft's number of a call of too many elements",
+    "test_atomic_on_a_part_of_an_element_is_refused": "Weft's words",
+    "test_query_atomic_families_have_their_operations": "Weft's words",
+    "test_atomic_unknown_operation_or_datatype_is_refused": "Weft's words",
+    "test_inject_atomic_beyond_inject_size_is_refused": "Weft's inject_size",
+    "test_atomic_selective_completion_and_flags": "Weft's check: libfabric ignores what it does not know",
+    "test_atomic_on_a_read_only_page_is_an_error_completion": "regions of memory that is not there, which Weft has",
+    "test_local_buffer_without_memory_behind_it_is_refused": "regions of memory that is not there, which Weft has",
+    **{f"test_atomic_*[[]*{one}*": "a datatype that these providers do not offer" for one in _NOT_OFFERED},
+    **{f"test_atomic_*_agrees_with_numpy[[]*-{one}]": "another width is run, of the same kind" for one in _SAME_KIND},
 }
 
 HANGS, CRASHES = "does not return", "crashes"  # such a test is not started
@@ -63,6 +84,16 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_cntr_failure_counts_as_error_and_wakes_waiters": "a failed operation does not count as an error",
         "test_cntr_wait_none_may_not_be_waited_on": "Weft waits for a counter of FI_WAIT_NONE, by reading it",
         "test_cq_wait_none_may_not_be_waited_on": f"fi_cq_signal of a queue of FI_WAIT_NONE {CRASHES}",
+        "test_rma_unknown_key_is_an_error_at_the_initiator*": "the error entry has another number, or there is none",
+        "test_rma_needs_the_granted_access": "the error entry has another number, or there is none",
+        "test_rma_outside_the_region_touches_nothing*": "the error entry has another number, or there is none",
+        "test_rma_capability_that_was_not_opened_is_refused": "a transfer without its capability is made",
+        "test_atomic_takes_c_s_arguments_in_order": "the error entry has another number, or there is none",
+        "test_atomic_misaligned_is_refused": "an atomic operation at an unaligned address is done",
+        "test_atomic_base_operation_agrees_with_numpy[[]DIFF-*": "FI_DIFF is not offered",
+        "test_atomic_fetch_operation_agrees_with_numpy[[]DIFF-*": "FI_DIFF is not offered",
+        "test_fetch_atomicv_and_msg_scatter_the_result": "FI_DIFF is not offered",
+        "test_atomic_read_needs_no_descriptor_of_an_operand": "fi_fetch_atomicv counts operands, of a read too",
         "test_message_to_an_endpoint_that_has_closed_fails*": f"no error entry over tcp; over shm it {CRASHES}",
     },
     "ofi:tcp": {
@@ -75,6 +106,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_receive_takes_the_oldest_matching_message": "a receive of any tag misses earlier messages",
         "test_message_longer_than_its_receive_is_cut[[]*-10000*": f"fi_cq_read {HANGS} after a message that is cut",
         "test_rma_zero_bytes_are_valid": "FI_DELIVERY_COMPLETE: FI_EAGAIN for ever for no bytes",
+        "test_atomic_beyond_the_region_touches_nothing": "no entry for a transfer that the target refuses",
+        "test_atomic_needs_the_granted_access[[]*EACCES*": "no entry for a transfer that the target refuses",
         "test_cancel_ends_a_receive*": "the error entry of a cancelled receive has FI_COMPLETION too",
         "test_completion_tells_the_source*": "every peer has an fi_addr at once, inserted or not",
         "test_source_is_not_told_without_the_capability*": "the source is told without FI_SOURCE",
@@ -85,6 +118,11 @@ DIFFERENCES: dict[str, dict[str, str]] = {
 def apart(module: str, name: str) -> bool:
     """True if a test is not about libfabric's semantics, or not in one of the modules."""
     return module not in MODULES or any(fnmatch.fnmatchcase(name, one) for one in APART)
+
+
+def left_out(name: str) -> bool:
+    """True if a test is left out for a value of its parameters, which its name ends with."""
+    return any("[" in one and fnmatch.fnmatchcase(name, one) for one in APART)
 
 
 def difference(provider: str, name: str) -> str | None:
