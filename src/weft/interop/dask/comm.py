@@ -90,8 +90,9 @@ class WeftComm(Comm):
             self.abort()
             raise
         try:
-            if message.loaded is not None:
-                return message.loaded()
+            loaded, message.loaded = message.loaded, None  # the thread that made it may hold the message a while longer
+            if loaded is not None:
+                return loaded()
             return await from_frames(
                 message.frames,
                 deserialize=self.deserialize,

@@ -292,6 +292,10 @@ class Link(asyncio.BufferedProtocol):
             if not self.lost:
                 with self.fabric.loading:
                     message.loaded = _outcome(load, message.frames)
+            # The executor's thread may hold this call a while longer: not the buffers, which the next message needs.
+            message.frames = []
+            buffers.clear()
+            frames.clear()
 
         try:
             if message.offered > LOOP_BYTES_MAX:
