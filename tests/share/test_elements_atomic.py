@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,6 +79,41 @@ def test_indices_that_change_during_the_call_never_leave_the_array(home: weft.No
     finally:
         done.set()
         thread.join()
+
+
+SCRAMBLE = """
+import sys, numpy as np
+indices = np.memmap(sys.argv[1], "i8", "r+")
+print(flush=True)
+while True:
+    indices[4000:] = 20_000
+    indices[4000:] = 0
+"""
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_indices_that_another_process_changes_never_leave_the_array(home: weft.Node, tmp_path: Path, axis: int) -> None:
+    guard = weft.zeros((30_000, 2) if axis == 0 else (2, 30_000), "i8")
+    part = np.s_[:10_000] if axis == 0 else np.s_[:, :10_000]
+    guard[part] = 1
+    remote = home.attach(home.share(guard)).at[part]
+    file = tmp_path / "indices"
+    file.write_bytes(bytes(8192 * 8))
+    indices = np.memmap(file, "i8", "r")
+    writer = subprocess.Popen([sys.executable, "-c", SCRAMBLE, str(file)], stdout=subprocess.PIPE)
+    try:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        for _ in range(20_000):
+            try:
+                assert remote.take(indices, axis=axis).min() == 1
+            except IndexError:
+                pass
+    finally:
+        writer.kill()
+        writer.wait()
+        assert writer.stdout is not None
+        writer.stdout.close()
 
 
 # ---- atomics --------------------------------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ def indices_along(indices: Any, n: int, axis: int, call: str) -> np.ndarray[Any,
         return np.flatnonzero(found).astype(np.int64, copy=False)
     if found.dtype.kind not in "iu":
         raise TypeError(f"{call}: indices are integers, not {found.dtype}\n  try: indices.astype(int)")
-    whole = found.astype(np.int64, copy=False)
+    # A copy, also of int64: another thread or process may write the caller's array after the check.
+    whole = found.astype(np.int64)
     # One comparison checks both ends: as unsigned numbers, negative indices are the largest.
     if whole.size == 0 or whole.view(np.uint64).max() < n:
         return whole
