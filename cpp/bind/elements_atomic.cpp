@@ -166,10 +166,17 @@ nic::Updated released(bool long_one, const Place& p, const Call& call) {
   return call(*p.ep);
 }
 
-// Raises the error of an update that ended at a page that failed.
-PyObject* fault(const char* name, uint64_t done) {
+// Raises the error of an update that ended early.
+PyObject* fault(const char* name, const nic::Updated& u) {
+  if (u.raced) {
+    set_error(fi_err::kEIO, std::string(name) +
+                                ": this process was stopped for seconds within the update, so others "
+                                "went on: updates that they made meanwhile to elements after the first " +
+                                std::to_string(u.done) + " may be lost");
+    return nullptr;
+  }
   set_error(fi_err::kEFAULT, std::string(name) + ": a page of the values or of the array failed; the first " +
-                                 std::to_string(done) + " elements are updated, and possibly some after them");
+                                 std::to_string(u.done) + " elements are updated, and possibly some after them");
   return nullptr;
 }
 
@@ -191,7 +198,7 @@ PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
       const nic::Updated u = released(s.block >= kReleaseGilBytes / 8, *p, [&](nic::Endpoint& ep) {
         return ep.update_now(update, p->peer, s.addr, p->key);
       });
-      if (u.fault) return fault("add", u.done);
+      if (u.fault || u.raced) return fault("add", u);
       if (u.done == all) Py_RETURN_NONE;
       done = u.done;
     }
@@ -224,7 +231,7 @@ PyObject* add_rows(PyObject* self, PyObject* indices, PyObject* values, PyObject
         update.datatype = p->datatype;
         const nic::Updated u = released(
             takes_long(rows), *p, [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, p->peer, p->key); });
-        if (u.fault) return fault("add.at", u.done);
+        if (u.fault || u.raced) return fault("add.at", u);
         if (u.done == rows.count) Py_RETURN_NONE;
         done = u.done;
       }
@@ -266,7 +273,7 @@ PyObject* elements_scatter(PyObject* self, PyObject* const* args, Py_ssize_t nar
   update.datatype = p->datatype;
   const nic::Updated u = released(takes_long(rows), *p,
                                   [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, p->peer, p->key); });
-  return u.fault ? fault("add.at", u.done) : PyLong_FromUnsignedLongLong(u.done);
+  return u.fault || u.raced ? fault("add.at", u) : PyLong_FromUnsignedLongLong(u.done);
 }
 
 // A block of values, and no index: an array, which is no index of the atomic calls.

@@ -39,19 +39,19 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
   }
   auto segment = std::make_unique<Segment>();
   const size_t size = round_up(std::max(bytes, kSegmentBytes), kHugePage);
-  segment->fd = make_memfd("weft-segment", size);
+  segment->fd = make_memfd("weft-segment", size + kGateBytes);
   seal_size(segment->fd.get());
-  segment->mapping = Mapping::shared(segment->fd.get(), size, true, "a segment");
+  segment->mapping = Mapping::shared(segment->fd.get(), size + kGateBytes, true, "a segment");
   // The kernel may choose the addresses that the caller is about to map. A second mapping, made while the first one
   // exists, gets other addresses.
   std::vector<Mapping> unwanted;
   const auto lies_over = [&] {
     const auto begin = reinterpret_cast<uint64_t>(segment->mapping.data());
-    return begin < not_over.begin + not_over.bytes && not_over.begin < begin + size;
+    return begin < not_over.begin + not_over.bytes && not_over.begin < begin + size + kGateBytes;
   };
   while (lies_over()) {
     unwanted.push_back(std::move(segment->mapping));
-    segment->mapping = Mapping::shared(segment->fd.get(), size, true, "a segment");
+    segment->mapping = Mapping::shared(segment->fd.get(), size + kGateBytes, true, "a segment");
   }
   unwanted.clear();
   segment->exposed.resize((size / kExposedBytes + 63) / 64 + 1);
@@ -459,6 +459,24 @@ void SegmentSet::remove_hole(uint64_t begin, uint64_t end) {
   holes_.erase(low);
   if (low < begin) holes_.emplace(low, begin);
   if (high > end) holes_.emplace(end, high);
+}
+
+Gate* SegmentSet::gate(uint32_t segment) const {
+  const std::lock_guard lock(mutex_);
+  if (segment >= segments_.size()) return nullptr;
+  Mapping& mapping = segments_[segment]->mapping;
+  return Gate::in(mapping.data(), mapping.size());
+}
+
+bool SegmentSet::takes_turns(const void* address, size_t length) const {
+  const auto begin = reinterpret_cast<uint64_t>(address);
+  const std::lock_guard lock(mutex_);
+  auto live = live_.upper_bound(begin);
+  if (live != live_.begin() && std::prev(live)->first + std::prev(live)->second > begin) --live;
+  for (; live != live_.end() && live->first < begin + length; ++live) {
+    if (live->second >= kTurnsBytesMin) return true;
+  }
+  return false;
 }
 
 uint32_t SegmentSet::count() const {

@@ -14,6 +14,7 @@
 
 #include "base/mapping.hpp"
 #include "mem/change_log.hpp"
+#include "mem/gate.hpp"
 #include "mem/monitor.hpp"
 
 namespace weft::mem {
@@ -81,6 +82,10 @@ class SegmentSet {
 
   // The place of [address, address + length); empty unless one segment contains all of it.
   [[nodiscard]] std::optional<SegmentPlace> find(const void* address, size_t length);
+  [[nodiscard]] Gate* gate(uint32_t segment) const;  // null: no such segment
+  // Whether updates of [address, address + length) take turns (gate.hpp): a part of it is in an allocation of at least
+  // kTurnsBytesMin. It depends on the allocation alone, so that all regions over the same memory agree.
+  [[nodiscard]] bool takes_turns(const void* address, size_t length) const;
   [[nodiscard]] uint32_t count() const;
   [[nodiscard]] size_t bytes(uint32_t segment) const;
   [[nodiscard]] int fd(uint32_t segment) const;

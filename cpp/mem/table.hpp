@@ -67,6 +67,8 @@ constexpr uint32_t kMrPersistent = 1u << 20;  // FI_RMA_PMEM: mapped from a file
 constexpr uint32_t kMrGuarded = 1u << 21;
 // process_vm_* cannot access the memory (pinned by a device's runtime, or a DMA-buf): the owner copies.
 constexpr uint32_t kMrByOwner = 1u << 22;
+// Updates of elements and of blocks take turns: gate.hpp.
+constexpr uint32_t kMrTurns = 1u << 23;
 
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 

@@ -14,6 +14,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   link::Peer& peer = *route.peer;
   const uint32_t want = want_of(args.family, args.op);
   Piece pieces[kMaxPieces];
+  mem::Gate::Slot* turns[kMaxPieces];
   uint32_t count = 0, missing = 0, entry_flags = 0;
   Opened opened;
   const size_t size = datatype_size(args.datatype);
@@ -36,7 +37,13 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
         // Loads and stores do not reach the memory: the owner's engine executes the atomic, and answers a misalignment.
         return Direct::frames;
     }
+    mem::Gate::Slot* slot = nullptr;
+    if ((view.entry->access & mem::kMrTurns) != 0) [[unlikely]] {
+      if (view.entry->segment != mem::kIovSegment) slot = domain_->turns_at(peer, view.entry->segment);
+      if (slot == nullptr) return Direct::frames;  // no slot is free, or several buffers: the owner's engine does it
+    }
     for (uint32_t i = before; i < count; ++i) {
+      turns[i] = slot;
       const auto address = reinterpret_cast<uintptr_t>(pieces[i].pointer);
       if (address % atomic_alignment(args.datatype) != 0 || pieces[i].length % size != 0) {
         *status = Status::misaligned;
@@ -51,6 +58,7 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   uint64_t done = 0;
   alignas(16) std::byte operand_room[64], compare_room[64], result_room[64];
   for (uint32_t i = 0; i < count; ++i) {
+    const mem::ElementTurn turn(turns[i]);
     uint64_t offset = 0;
     while (offset < pieces[i].length) {
       const void* operand = nullptr;
@@ -128,11 +136,15 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
           const uint64_t flags = completion_flags(OpKind::atomic, args.family);
-          if (!apply_here(
-                  *route.peer, args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
-                  args.compare.empty() ? nullptr : args.compare[0].iov_base,
-                  args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype)))
-              [[unlikely]] {
+          bool applied;
+          {
+            const mem::ElementTurn turn(route.translations[translation_of(range.key)].turns);
+            applied = apply_here(
+                *route.peer, args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype));
+          }
+          if (!applied) [[unlikely]] {
             // Fail instead of taking the long path: some elements may have been updated.
             fail(args.context, flags, Status::fault, describe("atomic", range, route, Status::fault), total, range,
                  &route);

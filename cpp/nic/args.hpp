@@ -122,9 +122,10 @@ struct Update {
 };
 
 // fault: a page failed, and some elements after the first `done` may be updated.
+// raced: the process was stopped for seconds, and others updated elements after the first `done` at the same time.
 struct Updated {
   uint64_t done = 0;
-  bool fault = false;
+  bool fault = false, raced = false;
 };
 
 struct PostResult {

@@ -471,6 +471,86 @@ void handler(void* target, const void* operand, const void* compare, void* resul
   with_access<E, op, PlainAccess<Image>>(target, operand, compare, result, count);
 }
 
+// ---- blocks
+// --------------------------------------------------------------------------------------------------------------
+
+/// A loop that the compiler turns into vector instructions where the type and the operation have them.
+template <class E, AtomicOp op>
+void block(void* target, const void* operand, size_t count) noexcept {
+  using Image = typename E::Image;
+  auto* t = static_cast<unsigned char*>(target);
+  auto* b = static_cast<const unsigned char*>(operand);
+  for (size_t at = 0; at < count * sizeof(Image); at += sizeof(Image)) {
+    Image old, given, desired;
+    std::memcpy(&old, t + at, sizeof(Image));
+    std::memcpy(&given, b + at, sizeof(Image));
+    if constexpr (op == AtomicOp::min || op == AtomicOp::max) {
+      const bool replaces = next_image<E, op>(old, given, given, desired);
+      desired = replaces ? given : old;
+    } else {
+      (void)next_image<E, op>(old, given, given, desired);
+    }
+    std::memcpy(t + at, &desired, sizeof(Image));
+  }
+}
+
+using BlockFn = void (*)(void* target, const void* operand, size_t count) noexcept;
+
+template <AtomicOp op>
+BlockFn block_of(Datatype datatype) noexcept {
+  switch (datatype) {
+    case Datatype::int8:
+      return &block<IntegerElement<int8_t>, op>;
+    case Datatype::uint8:
+      return &block<IntegerElement<uint8_t>, op>;
+    case Datatype::int16:
+      return &block<IntegerElement<int16_t>, op>;
+    case Datatype::uint16:
+      return &block<IntegerElement<uint16_t>, op>;
+    case Datatype::int32:
+      return &block<IntegerElement<int32_t>, op>;
+    case Datatype::uint32:
+      return &block<IntegerElement<uint32_t>, op>;
+    case Datatype::int64:
+      return &block<IntegerElement<int64_t>, op>;
+    case Datatype::uint64:
+      return &block<IntegerElement<uint64_t>, op>;
+    default:
+      break;
+  }
+  if constexpr (!integer_only(op)) {
+    if (datatype == Datatype::float32) return &block<FloatElement<float>, op>;
+    if (datatype == Datatype::float64) return &block<FloatElement<double>, op>;
+    if constexpr (!needs_order(op)) {
+      if (datatype == Datatype::float_complex) return &block<ComplexElement<float>, op>;
+      if (datatype == Datatype::double_complex) return &block<ComplexElement<double>, op>;
+    }
+  }
+  return nullptr;
+}
+
+/// Null: the pair has no loop of its own.
+BlockFn block_of(AtomicOp op, Datatype datatype) noexcept {
+  switch (op) {
+    case AtomicOp::sum:
+      return block_of<AtomicOp::sum>(datatype);
+    case AtomicOp::prod:
+      return block_of<AtomicOp::prod>(datatype);
+    case AtomicOp::min:
+      return block_of<AtomicOp::min>(datatype);
+    case AtomicOp::max:
+      return block_of<AtomicOp::max>(datatype);
+    case AtomicOp::bor:
+      return block_of<AtomicOp::bor>(datatype);
+    case AtomicOp::band:
+      return block_of<AtomicOp::band>(datatype);
+    case AtomicOp::bxor:
+      return block_of<AtomicOp::bxor>(datatype);
+    default:
+      return nullptr;
+  }
+}
+
 /// The handler of a pair that atomic_valid refuses for every family.
 void nothing(void*, const void*, const void*, void*, size_t) noexcept {}
 
@@ -554,6 +634,14 @@ bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* op
 #endif
     atomic_apply(op, datatype, target, operand, compare, result, count);
   });
+}
+
+bool block_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand, size_t count) noexcept {
+  const BlockFn plain = block_of(op, datatype);
+  if (plain == nullptr) return atomic_guarded(op, datatype, target, operand, nullptr, nullptr, count);
+  const size_t bytes = count * datatype_size(datatype);
+  const mem::MemoryRange ranges[] = {{target, bytes}, {operand, bytes}};
+  return mem::guarded(ranges, [=] { plain(target, operand, count); });
 }
 
 double decode_float16(uint16_t bits) noexcept {

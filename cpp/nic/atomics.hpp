@@ -143,6 +143,12 @@ inline void atomic_apply(AtomicOp op, Datatype datatype, void* target, const voi
 [[nodiscard]] bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand,
                                   const void* compare, void* result, size_t count) noexcept;
 
+/// Combines `count` elements at `target` with those at `operand`, as atomic_apply() does without results, by plain
+/// loads and stores: the caller keeps all other updates away (mem/gate.hpp). False: a page failed; some elements may be
+/// updated.
+[[nodiscard]] bool block_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand,
+                                 size_t count) noexcept;
+
 /// The small floats' codecs: exact to double, rounded to nearest even back. Bits above the format's width must be zero.
 [[nodiscard]] double decode_float16(uint16_t bits) noexcept;
 [[nodiscard]] double decode_bfloat16(uint16_t bits) noexcept;

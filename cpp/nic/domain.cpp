@@ -53,12 +53,14 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   mem::MrBuffer one;
   std::vector<mem::MrBuffer> more(list.size() > 1 ? list.size() : 0);
   const std::span<mem::MrBuffer> buffers = list.size() > 1 ? std::span(more) : std::span(&one, list.size());
+  bool turns = false;
   for (size_t i = 0; i < list.size(); ++i) {
     mem::MrBuffer& b = buffers[i];
     b = {reinterpret_cast<uint64_t>(list[i].iov_base), list[i].iov_len, 0, mem::kNoSegment};
     if (const auto place = nic_->segments().find(list[i].iov_base, list[i].iov_len)) {
       b.segment = place->segment;
       b.where = place->offset;
+      turns = turns || nic_->segments().takes_turns(list[i].iov_base, list[i].iov_len);
     }
   }
   const auto bits = static_cast<uint32_t>(access & mem::kAccessMask);
@@ -72,7 +74,8 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
   mem::MrRequest request;
   request.buffers = buffers;
   request.base = config_.virt_addr && !buffers.empty() ? extra.base.value_or(buffers[0].local_addr) : 0 - extra.before;
-  request.access = bits | kind | (unowned ? mem::kMrUnowned : 0);
+  request.access = bits | kind | (unowned ? mem::kMrUnowned : 0) | (turns ? mem::kMrTurns : 0);
+  if (turns) nic_->turns_.store(true, std::memory_order_release);
   request.domain = static_cast<uint16_t>(index_);
   request.notes = extra.notes;
   request.guard = extra.guard;
@@ -114,6 +117,16 @@ void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, st
   if (!region->remote_) return;
   nic_->counted_regions_[region->slot_] = region;
   nic_->table().add_access_flags(region->slot_, notify_flags(flags));
+}
+
+mem::Updater Domain::updater() const noexcept {
+  return nic_->updater(index_);
+}
+
+mem::Gate::Slot* Domain::turns_at(const link::Peer& peer, uint32_t segment) noexcept {
+  mem::Gate* const gate = peer.same_process ? nic_->segments().gate(segment)
+                                            : mem::Gate::in(peer.segment_base(segment), peer.segment_bytes(segment));
+  return gate != nullptr ? gate->slot_of(updater()) : nullptr;
 }
 
 size_t Domain::pump(Flow& flow) noexcept {

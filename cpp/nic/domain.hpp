@@ -169,6 +169,9 @@ class Domain {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
   }
+  // The slot of this domain's atomics on a segment of a peer; null: there is no free one, or no such segment.
+  [[nodiscard]] mem::Gate::Slot* turns_at(const link::Peer& peer, uint32_t segment) noexcept;
+  [[nodiscard]] mem::Updater updater() const noexcept;
   // Requires the lock. This domain's counts for a NIC; they live as long as the domain.
   TelemetryWriter& telemetry(uint32_t nic);
   // These require the lock. pump(): submits the flow's waiting operations as far as possible.

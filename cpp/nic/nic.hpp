@@ -149,6 +149,12 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] TelemetryPages& telemetry() noexcept { return telemetry_; }
   [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
+  // Who updates elements (mem/gate.hpp): a domain, by its number, or the engine.
+  static constexpr uint32_t kEngineUpdater = 0xffff;
+  [[nodiscard]] mem::Updater updater(uint32_t domain) noexcept {
+    const mem::NicId id = table().nic_id();
+    return mem::updater_of(id.first, id.second, domain);
+  }
   [[nodiscard]] mem::Devices& devices() noexcept { return *parts_.devices; }
   [[nodiscard]] mem::RegistrationCache* cache() noexcept { return parts_.cache; }
   [[nodiscard]] Trace* trace() noexcept { return parts_.trace; }
@@ -234,6 +240,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief);
   void know(const std::shared_ptr<link::Peer>& peer);
   std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
+  void forget_turns(const link::Peer& peer) noexcept;
+  std::atomic<bool> turns_{false};  // a region of this NIC takes turns
   void forget_messages(const link::Peer& peer) noexcept;
   void on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                  std::span<const std::byte> payload) noexcept;

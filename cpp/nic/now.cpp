@@ -18,6 +18,9 @@ namespace {
 constexpr uint64_t kRowsPerHold = 256;
 constexpr uint64_t kRowBytesPerHold = 64 * 1024;
 constexpr uint64_t kUpdateBytesPerHold = 4096;
+constexpr uint64_t kBlockBytesPerHold = 128 * 1024;  // by plain loads and stores: some 5 us
+// A block of fewer bytes is not worth the turn, for which all other updates of the segment wait.
+constexpr uint64_t kBlockBytesMin = 1024;
 
 constexpr OpClass kind_class(OpKind kind) noexcept {
   return kind == OpKind::write ? OpClass::write : OpClass::read;
@@ -176,8 +179,9 @@ Updated Endpoint::update_now(const Update& update, uint64_t dest, uint64_t addr,
   const uint32_t want = want_of(update.family, update.op);
   const auto at = [&](auto* list, uint64_t element) { return list != nullptr ? list + element * size : nullptr; };
   uint64_t done = 0;
+  bool in_blocks = update.family == AtomicFamily::base;
   while (done < update.count) {
-    const uint64_t n = std::min(update.count - done, kUpdateBytesPerHold / size);
+    uint64_t n = std::min(update.count - done, kUpdateBytesPerHold / size);
     const DomainLock guard(domain_);
     Flow* flow;
     std::byte* const there = reach_now(OpClass::atomic, dest, key, addr + done * size, n * size, want, &flow);
@@ -185,9 +189,26 @@ Updated Endpoint::update_now(const Update& update, uint64_t dest, uint64_t addr,
         [[unlikely]] {
       break;
     }
-    if (!apply_here(*flow->route->peer, update.op, update.datatype, there, at(update.operand, done),
-                    at(update.compare, done), at(update.result, done), n)) [[unlikely]] {
-      return {done, true};
+    const Translation& region = flow->route->translations[translation_of(key)];
+    mem::Gate::Slot* const slot = region.turns;
+    bool updated = false;
+    if (in_blocks && slot != nullptr && n * size >= kBlockBytesMin) {
+      mem::BlockTurn turn(&slot->gate(), domain_->updater());
+      in_blocks = turn.taken();
+      if (in_blocks) [[likely]] {
+        const uint64_t room = region.length - static_cast<uint64_t>(there - region.pointer);
+        n = std::min({update.count - done, kBlockBytesPerHold / size, room / size});
+        if (!block_guarded(update.op, update.datatype, there, at(update.operand, done), n)) return {done, true};
+        if (!turn.end()) return {done, false, true};
+        updated = true;
+      }
+    }
+    if (!updated) {
+      const mem::ElementTurn turn(slot);
+      if (!apply_here(*flow->route->peer, update.op, update.datatype, there, at(update.operand, done),
+                      at(update.compare, done), at(update.result, done), n)) [[unlikely]] {
+        return {done, true};
+      }
     }
     count_now(*flow->route, OpKind::atomic, update.family, update.datatype, key, n * size);
     done += n;
@@ -207,7 +228,7 @@ Updated Endpoint::update_rows_now(const Update& update, const Rows& rows, uint64
       one.operand = rows.local + done * rows.local_step;
       one.count = n;
       const Updated u = update_now(one, dest, addr, key);
-      if (u.done != n) return {done, u.fault || u.done != 0};
+      if (u.done != n) return {done, u.fault || (u.done != 0 && !u.raced), u.raced};
     }
     return {done, false};
   }
@@ -221,6 +242,7 @@ Updated Endpoint::update_rows_now(const Update& update, const Rows& rows, uint64
     const Translation region = flow->route->translations[translation_of(key)];
     const link::Peer& peer = *flow->route->peer;
     const uint64_t first = done, end = std::min(rows.count, done + hold);
+    const mem::ElementTurn turn(region.turns);
     bool good = true, fault = false;
     for (; done < end && good; ++done) {
       good = row_address(rows, done, &addr);

@@ -70,11 +70,21 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   domain->tell_groups(*route, status);
 }
 
+// Frees what a process has left of its turns in our segments: it ends no update any more.
+void Nic::forget_turns(const link::Peer& peer) noexcept {
+  if (!turns_.load(std::memory_order_acquire) || peer.same_process || !peer.table.valid()) return;
+  const mem::NicId id = peer.table.nic_id();
+  for (uint32_t i = 0; i < segments().count(); ++i) {
+    if (mem::Gate* const gate = segments().gate(i)) gate->forget(mem::updater_of(id.first, id.second, 0));
+  }
+}
+
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   announced_.erase(peer.get());
   parts_.devices->forget(peer.get());
   forget_deferred(*peer);
   parking_->on_peer_down(*peer);
+  forget_turns(*peer);
   const std::lock_guard objects(objects_mutex_);
   forget_messages(*peer);
   for (const std::atomic<Domain*>& slot : domains_) {

@@ -97,8 +97,13 @@ void Endpoint::remember(Route& route, const mem::MrView& view, uint64_t key) {
   if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
     allowed |= e.access & (ep_flags << 9) & (mem::kRemoteWrite | mem::kAtomicWrite);
   }
+  mem::Gate::Slot* turns = nullptr;
+  if ((e.access & mem::kMrTurns) != 0 && (allowed & (mem::kAtomicRead | mem::kAtomicWrite)) != 0) {
+    turns = route.domain->turns_at(peer, e.segment);
+    if (turns == nullptr) allowed &= ~(mem::kAtomicRead | mem::kAtomicWrite);
+  }
   route.translations[translation_of(key)] = {
-      key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed};
+      key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed, turns};
 }
 
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,

@@ -13,6 +13,7 @@
 #include "base/cache.hpp"
 #include "base/status.hpp"
 #include "link/link.hpp"
+#include "mem/gate.hpp"
 #include "mem/table.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
@@ -32,8 +33,9 @@ struct alignas(kCacheLine) Translation {
   uint64_t state = 0;
   uint64_t base = 0;
   uint64_t length = 0;
-  std::byte* pointer = nullptr;  // to the region's first byte
-  uint32_t allowed = 0;          // the granted rights whose use needs no notice
+  std::byte* pointer = nullptr;      // to the region's first byte
+  uint32_t allowed = 0;              // the granted rights whose use needs no notice
+  mem::Gate::Slot* turns = nullptr;  // of atomics on the region; null: they take no turns
 };
 static_assert(sizeof(Translation) == kCacheLine);
 constexpr size_t kTranslationCount = 4;

@@ -266,6 +266,17 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
             status = parts_.devices->copy({word, false}, {here, true}, m);
             if (status != Status::ok) break;
           }
+          // A turn of the engine: one at a time, because of serve_lock_.
+          const bool turns = (e.access & mem::kMrTurns) != 0;
+          mem::Gate* const gate = turns ? segments().gate(iov.segment) : nullptr;
+          mem::Gate::Slot* const turn_slot = gate != nullptr ? gate->slot_of(updater(kEngineUpdater)) : nullptr;
+          std::optional<mem::BlockTurn> alone;  // where no slot is free
+          if (gate != nullptr && turn_slot == nullptr) alone.emplace(gate, updater(kEngineUpdater));
+          const mem::ElementTurn turn(turn_slot);
+          if (alone && !alone->taken()) {
+            status = Status::timeout;
+            break;
+          }
           const std::byte* operand = op == AtomicOp::atomic_read ? nullptr : payload.data() + done;
           const std::byte* compare = family == AtomicFamily::compare ? payload.data() + n + done : nullptr;
           if (!atomic_guarded(op, datatype, word, operand, compare, read ? bounce.data() + done : nullptr,
