@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -297,3 +298,52 @@ def test_slices_of_all_lengths_move(home: weft.Node, nbytes: int) -> None:
         remote[1:-1] = 7
         assert (local[1:-1] == 7).all()
         assert (local[0], local[-1]) == (0, 0)
+
+
+@pytest.mark.parametrize("count", [127, 128, 129, 256, 511, 512, 2048, 2049])
+def test_slices_that_live_share_no_memory(home: weft.Node, count: int) -> None:
+    """Around the sizes of which memory is used again: 1 to 16 KiB."""
+    _local, remote, share = mapped(home, np.zeros(count, "i8"))
+    with share:
+        found = []
+        for i in range(30):
+            remote.fill(i)
+            found.append(remote[:])
+            if i % 3 == 0:
+                del found[i // 2]
+        values = [int(one[0]) for one in found]
+        assert len(set(values)) == len(values)
+        for one, value in zip(found, values, strict=True):
+            assert (one == value).all()
+            assert one.flags.c_contiguous
+            assert one.flags.f_contiguous
+            assert one.flags.aligned
+            assert not one.flags.writeable
+
+
+def test_part_of_a_slice_keeps_its_memory(home: weft.Node) -> None:
+    """Its memory is used again only when nothing refers to it."""
+    _local, remote, share = mapped(home, np.arange(512))
+    with share:
+        part = remote[:][10:20]
+        pointer = memoryview(remote[:])
+        remote.fill(0)
+        for _ in range(20):
+            remote[:]
+        assert part.tolist() == list(range(10, 20))
+        assert pointer[511] == 511
+        assert pickle.loads(pickle.dumps(part)).tolist() == list(range(10, 20))
+
+
+def test_threads_read_slices(home: weft.Node) -> None:
+    _local, remote, share = mapped(home, np.arange(512))
+
+    def read() -> None:
+        for i in range(2000):
+            found = remote[i % 256 : i % 256 + 200]
+            assert found[0] == i % 256
+            assert found[-1] == i % 256 + 199
+
+    with share, ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(read) for _ in range(4)]:
+            done.result(60)
