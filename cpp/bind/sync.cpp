@@ -11,6 +11,7 @@
 #include "bind/ep.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
+#include "bind/with.hpp"
 #include "nic/window.hpp"
 #include "sync/object.hpp"
 #include "sync/wait.hpp"
@@ -31,7 +32,9 @@ struct SyncCore {
   uint64_t mine = 0;    // holder_word() of this process
   const std::atomic<uint32_t>* parked = nullptr;
   std::atomic<bool> closing{false};
-  bool records = false;  // queue: every item goes through Python
+  bool records = false;        // queue: every item goes through Python
+  sync::Seat* seat = nullptr;  // semaphore: of this process's permits, as the last take() found it
+  uint64_t tag = 0;
 
   // HOT. False: the Python method finds out why.
   [[nodiscard]] bool ready() const noexcept {
@@ -131,7 +134,7 @@ PyObject* lock_release(PyObject* self, PyObject*) {
   static PyObject* const name = interned("_release");
   return forward(self, name);
 }
-PyObject* lock_enter(PyObject* self, PyObject*) {
+PyObject* lock_enter(PyObject* self) {
   if (!take(core_of(self))) [[unlikely]] {
     static PyObject* const name = interned("_acquire");
     PyObject* taken = forward(self, name);
@@ -141,20 +144,33 @@ PyObject* lock_enter(PyObject* self, PyObject*) {
   Py_INCREF(self);
   return self;
 }
-PyObject* lock_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+PyObject* lock_exit(PyObject* self) {
   return lock_release(self, nullptr);
 }
 
 // ---- semaphores ----------------------------------------------------------------------------------------------------
 
+// A permit that needs the guard.
+[[gnu::noinline]] bool take_guarded(SyncCore* c) noexcept {
+  Call call = c->call(Op::take);
+  if (sync::step(c->object, call, c->box->host->world()) != Outcome::done) return false;
+  c->seat = call.seat;
+  c->tag = call.tag;
+  if (call.changed) c->tell();
+  return true;
+}
+[[gnu::noinline]] bool give_guarded(SyncCore* c) noexcept {
+  Call call = c->call(Op::release);
+  call.a = 1;
+  return sync::step(c->object, call, c->box->host->world()) == Outcome::done;
+}
+
+// HOT.
 PyObject* semaphore_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
   if (nargs == 0 && kwnames == nullptr && c->ready()) [[likely]] {
-    Call call = c->call(Op::take);
-    if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
-      if (call.changed) c->tell();
+    if (sync::take_permit(*c->object.head, c->seat, c->tag, c->mine) || take_guarded(c)) [[likely]]
       Py_RETURN_TRUE;
-    }
   }
   static PyObject* const name = interned("_acquire");
   return forward(self, name, args, nargs, kwnames);
@@ -162,9 +178,7 @@ PyObject* semaphore_acquire(PyObject* self, PyObject* const* args, Py_ssize_t na
 PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
   if (nargs == 0 && kwnames == nullptr && c->ready()) [[likely]] {
-    Call call = c->call(Op::release);
-    call.a = 1;
-    if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
+    if (sync::give_permit(*c->object.head, c->seat, c->tag, c->mine) || give_guarded(c)) [[likely]] {
       c->tell();
       Py_RETURN_NONE;
     }
@@ -172,14 +186,14 @@ PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t na
   static PyObject* const name = interned("_release");
   return forward(self, name, args, nargs, kwnames);
 }
-PyObject* semaphore_enter(PyObject* self, PyObject*) {
+PyObject* semaphore_enter(PyObject* self) {
   PyObject* taken = semaphore_acquire(self, nullptr, 0, nullptr);
   if (taken == nullptr) return nullptr;
   Py_DECREF(taken);
   Py_INCREF(self);
   return self;
 }
-PyObject* semaphore_exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+PyObject* semaphore_exit(PyObject* self) {
   return semaphore_release(self, nullptr, 0, nullptr);
 }
 
@@ -388,6 +402,10 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       continue;
     }
     if (call.changed) c->tell();
+    if (outcome == Outcome::done && call.seat != nullptr && c->object.head == object.head) {
+      c->seat = call.seat;
+      c->tag = call.tag;
+    }
     if (outcome == Outcome::busy) outcome = Outcome::again;
     if (outcome != Outcome::again || last) {
       if (outcome == Outcome::again && object.kind == sync::Kind::barrier && call.state != 0) {
@@ -434,16 +452,12 @@ PyMethodDef g_lock_methods[] = {
      "Take the lock if it is free. Returns whether it was. Raises OwnerDied."},
     {"release", method<lock_release>(), METH_NOARGS,
      "Release the lock. Raises NotPermitted if another process holds it, or nobody does."},
-    {"__enter__", method<lock_enter>(), METH_NOARGS, "Acquires."},
-    {"__exit__", method<lock_exit>(), METH_FASTCALL, "Releases."},
     {nullptr, nullptr, 0, nullptr}};
 PyMethodDef g_semaphore_methods[] = {{"acquire", method<semaphore_acquire>(), kFast,
                                       "Wait for a permit, and take it.\n\n"
                                       "timeout   seconds; None: no limit.\n\n"
                                       "Returns True. Raises TimedOut, NoSpace (too many processes have permits)."},
                                      {"release", method<semaphore_release>(), kFast, "Give n permits back."},
-                                     {"__enter__", method<semaphore_enter>(), METH_NOARGS, "Acquires."},
-                                     {"__exit__", method<semaphore_exit>(), METH_FASTCALL, "Releases."},
                                      {nullptr, nullptr, 0, nullptr}};
 PyMethodDef g_event_methods[] = {
     {"is_set", method<event_is_set>(), METH_NOARGS, "Whether the event is set."},
@@ -485,6 +499,7 @@ int map_object(SyncCore& c, EndpointCore& ep, uint64_t dest, uint64_t key, uint6
   c.box = ep.box->nic;
   c.keep = window.keep;
   c.object = *object;
+  c.seat = nullptr;
   c.mine = sync::holder_word(c.box->host->world().self(), false);
   c.parked = &c.keep->peer().table.header().parked;
   c.closing.store(false, std::memory_order_relaxed);
@@ -516,9 +531,15 @@ void register_sync(Module& m) {
       .def_prop_rw(
           "_records", [](const SyncCore& c) { return c.records; }, [](SyncCore& c, bool on) { c.records = on; },
           "put() and get() go through Python.");
-  Class<LockCore, SyncCore>(m, "LockCore", nb::type_slots(g_lock_slots), "See weft.Lock.").def(nb::init<>());
-  Class<SemaphoreCore, SyncCore>(m, "SemaphoreCore", nb::type_slots(g_semaphore_slots), "See weft.Semaphore.")
-      .def(nb::init<>());
+  Class<LockCore, SyncCore> lock(m, "LockCore", nb::type_slots(g_lock_slots), "See weft.Lock.");
+  lock.def(nb::init<>());
+  Class<SemaphoreCore, SyncCore> semaphore(m, "SemaphoreCore", nb::type_slots(g_semaphore_slots),
+                                           "See weft.Semaphore.");
+  semaphore.def(nb::init<>());
+  if (!make_with(reinterpret_cast<PyTypeObject*>(lock.ptr()), lock_enter, lock_exit) ||
+      !make_with(reinterpret_cast<PyTypeObject*>(semaphore.ptr()), semaphore_enter, semaphore_exit)) {
+    throw nb::python_error();
+  }
   Class<EventCore, SyncCore>(m, "EventCore", nb::type_slots(g_event_slots), "See weft.Event.").def(nb::init<>());
   Class<BarrierCore, SyncCore>(m, "BarrierCore", "See weft.Barrier.").def(nb::init<>());
   Class<QueueCore, SyncCore>(m, "QueueCore", nb::type_slots(g_queue_slots), "See weft.Queue.").def(nb::init<>());

@@ -1,4 +1,4 @@
-// cpp/sync/guard.hpp: the guard of an object, and the seats in which processes are noted. Private to the room.
+// cpp/sync/guard.hpp: the guard of an object, and whose seat it is. Private to the room.
 #pragma once
 
 #include <span>
@@ -41,16 +41,6 @@ class Guard {
   State state_ = State::busy;
   uint32_t dead_ = 0;
 };
-
-// A process that has permits of a semaphore, or that has come to a barrier. Free: word 0.
-struct Seat {
-  LockWord word;                // holder_word()
-  std::atomic<uint64_t> token;  // with kForOther
-  std::atomic<uint32_t> count;
-  uint32_t reserved;
-  uint64_t reserved2;
-};
-static_assert(sizeof(Seat) == 32);
 
 inline bool is_of(const Seat& seat, const Call& call) noexcept {
   return seat.word.load(std::memory_order_relaxed) == holder_word(call.who, call.for_other) &&

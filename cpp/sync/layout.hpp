@@ -10,11 +10,11 @@
 
 namespace weft::sync {
 
-// Permits that can be taken: limit - used. Committed: limit, and the counts of the seats. Derived: used, and one past
-// the highest seat that was ever taken.
+// Permits that are in no seat: limit - seated. Committed: limit, and the permits of the seats. Derived: seated (the sum
+// of the seats' permits, idle ones too), and one past the highest seat that was ever taken.
 struct alignas(kCacheLine) SemaphoreBody {
   std::atomic<int64_t> limit;
-  std::atomic<int64_t> used;
+  std::atomic<int64_t> seated;
   std::atomic<uint64_t> seats_used;
   std::atomic<uint32_t> asked;  // the seat at which the next look begins
   // Object::item seats follow.

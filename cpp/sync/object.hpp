@@ -80,6 +80,9 @@ struct Call {
   uint64_t value = 0, value2 = 0, value3 = 0;
   uint64_t length = 0;   // of a record
   bool changed = false;  // others may be able to go on
+  // semaphore, take: where the process's permits are noted, and the tag of the seat.
+  struct Seat* seat = nullptr;
+  uint64_t tag = 0;
 };
 
 struct alignas(kCacheLine) Head {
@@ -101,13 +104,23 @@ struct alignas(kCacheLine) Head {
 static_assert(sizeof(Head) == 2 * kCacheLine);
 
 constexpr uint64_t kMagic = 0x31636e7974666577;  // "weftync1"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint64_t kSlotsMax = uint64_t{1} << 31;
 constexpr uint64_t kPartiesMax = 1u << 16;
 constexpr uint64_t kSeatsMax = 1024;
 constexpr int kAskedPerStep = 16;  // processes of which one call finds out whether they run: 10 us each
 constexpr uint64_t kCopyUnderGuard =
     32768;  // longer records are copied outside the guard: it takes 2 us to copy so much
+
+// A process that has permits of a semaphore, or that has come to a barrier. Free: word 0.
+struct Seat {
+  LockWord word;                // holder_word()
+  std::atomic<uint64_t> token;  // with kForOther
+  std::atomic<uint32_t> count;  // barrier: the ticket
+  uint32_t reserved;
+  std::atomic<uint64_t> permits;  // semaphore: see below
+};
+static_assert(sizeof(Seat) == 32);
 
 // An object that has been opened: the numbers are copies.
 struct Object {
@@ -141,6 +154,39 @@ inline bool release_lock(Head& head, uint64_t mine) noexcept {
   uint64_t word = mine;
   if (!head.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) [[unlikely]]
     return release_with_waiters(head, mine);
+  return true;
+}
+
+// HOT: semaphores. Permits that a process gives back stay in its seat, idle, until it takes them again, or until
+// another process that finds no other permit takes them back, under the guard. So a process that takes and gives uses
+// one locked instruction each, on a word that names whose permits they are. Bits of Seat::permits: 0 to 31 permits that
+// are taken; 32 to 47 idle ones; 48 to 63 a tag, another one for each process that gets the seat. The sum of both
+// changes only under the guard.
+constexpr uint64_t kTaken = 1, kIdle = uint64_t{1} << 32, kTag = uint64_t{1} << 48;
+constexpr uint64_t kTakenMask = kIdle - 1, kIdleMask = kTag - kIdle, kTagMask = ~(kTag - 1);
+// False: step() has to decide. The seat and the tag are those of an earlier take(), of the same process.
+inline bool take_permit(const Head& head, Seat* seat, uint64_t tag, uint64_t mine) noexcept {
+  if (seat == nullptr || head.closed.load(std::memory_order_relaxed) != 0 ||
+      seat->word.load(std::memory_order_relaxed) != mine) [[unlikely]] {
+    return false;
+  }
+  uint64_t now = seat->permits.load(std::memory_order_relaxed);
+  if ((now & kTagMask) != tag || (now & kIdleMask) == 0 || (now & kTakenMask) == kTakenMask) [[unlikely]]
+    return false;
+  return seat->permits.compare_exchange_strong(now, now - kIdle + kTaken, std::memory_order_seq_cst);
+}
+inline bool give_permit(Head& head, Seat* seat, uint64_t tag, uint64_t mine) noexcept {
+  if (seat == nullptr || head.closed.load(std::memory_order_relaxed) != 0 ||
+      seat->word.load(std::memory_order_relaxed) != mine) [[unlikely]] {
+    return false;
+  }
+  uint64_t now = seat->permits.load(std::memory_order_relaxed);
+  if ((now & kTagMask) != tag || (now & kTakenMask) == 0 || (now & kIdleMask) == kIdleMask) [[unlikely]]
+    return false;
+  // SYNC POINT: a full barrier before the look at the bell: a process that wants a permit listens first, then looks at
+  // the seats, so it finds the idle permit, or is woken.
+  if (!seat->permits.compare_exchange_strong(now, now + kIdle - kTaken, std::memory_order_seq_cst)) return false;
+  ring(head.go, 1);
   return true;
 }
 

@@ -16,82 +16,13 @@
 #include <vector>
 
 #include "fabric.hpp"
-#include "sync/layout.hpp"
-#include "sync/wait.hpp"
-
-namespace weft::sync {
-static std::ostream& operator<<(std::ostream& out, Outcome outcome) {
-  return out << "outcome " << static_cast<uint32_t>(outcome);
-}
-}  // namespace weft::sync
+#include "sync_objects.hpp"
 
 namespace {
 
 using namespace weft;
 using namespace weft::sync;
-
-// Processes that run, and a clock, as a test wants them.
-class TestWorld final : public World {
- public:
-  explicit TestWorld(uint32_t pid = 1) : self_{pid, 100 + pid} {}
-  [[nodiscard]] Who self() const noexcept override { return self_; }
-  [[nodiscard]] bool gone(Who who) noexcept override { return dead.contains(who.pid); }
-  [[nodiscard]] uint64_t now_ns() noexcept override { return now; }
-  void fence_all() noexcept override {}
-  std::set<uint32_t> dead;
-  uint64_t now = 1'000'000'000;
-
- private:
-  Who self_;
-};
-
-// An object in memory that forked processes share.
-class Shared {
- public:
-  explicit Shared(Kind kind, uint64_t n = 0, uint64_t item = 0) : bytes_(*bytes_of(kind, n, item)) {
-    void* p = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    BOOST_REQUIRE(p != MAP_FAILED);
-    memory_ = static_cast<std::byte*>(p);
-    object = create(memory_, kind, n, item, 7);
-  }
-  ~Shared() { ::munmap(memory_, bytes_); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  [[nodiscard]] std::span<std::byte> bytes() const { return {memory_, bytes_}; }
-  Object object;
-
- private:
-  std::byte* memory_;
-  uint64_t bytes_;
-};
-
-struct Done {
-  Outcome outcome;
-  Call call;
-};
-
-Done run(const Shared& shared, World& world, Op op, uint64_t a = 0, const std::function<void(Call&)>& with = {}) {
-  Done done;
-  done.call.op = op;
-  done.call.who = world.self();
-  done.call.a = a;
-  if (with) with(done.call);
-  done.outcome = step(shared.object, done.call, world);
-  return done;
-}
-void look(Call& call) {
-  call.look = true;
-}
-auto as(uint32_t pid) {
-  return [pid](Call& call) { call.who = {pid, 100 + pid}; };
-}
-auto in_place_of(uint64_t token) {
-  return [token](Call& call) {
-    call.for_other = true;
-    call.token = token;
-    call.b = 4711;
-  };
-}
+using namespace weft::test_sync;
 
 Outcome put(const Shared& shared, World& world, std::string_view text, uint32_t pid = 1) {
   return run(shared, world, Op::put, 0,
@@ -262,53 +193,6 @@ BOOST_AUTO_TEST_CASE(test_event_that_was_set_and_cleared_ends_a_wait) {
   (void)run(shared, world, Op::clear);
   BOOST_TEST(step(shared.object, wait.call, world) == Outcome::done);
   BOOST_TEST(run(shared, world, Op::wait).outcome == Outcome::again);
-}
-
-BOOST_AUTO_TEST_CASE(test_permits_of_the_dead_come_back) {
-  TestWorld world;
-  const Shared shared(Kind::semaphore, 3, 8);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(5)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(5)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(6)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::take).outcome == Outcome::again);
-  world.dead.insert(5);
-  BOOST_TEST(run(shared, world, Op::take, 0, look).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::look).call.value == 1U);
-  BOOST_TEST(run(shared, world, Op::release, 2, as(6)).outcome == Outcome::done);  // one more than it had
-  BOOST_TEST(run(shared, world, Op::look).call.value == 3U);
-  BOOST_TEST(run(shared, world, Op::take, 0, in_place_of(1)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::gone, 0, in_place_of(1)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::look).call.value == 3U);
-}
-
-BOOST_AUTO_TEST_CASE(test_semaphore_has_as_many_seats_as_it_was_made_with) {
-  TestWorld world;
-  const Shared shared(Kind::semaphore, 10, 3);
-  for (uint32_t pid = 2; pid < 5; ++pid) BOOST_TEST(run(shared, world, Op::take, 0, as(pid)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(5)).outcome == Outcome::no_seat);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(4)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::release, 1, as(2)).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(5)).outcome == Outcome::done);
-}
-
-// A process that is killed while it holds the guard, after any of the stores of take(): the next one finds a semaphore
-// in which the permit was either taken by the dead, and so comes back, or not taken.
-BOOST_AUTO_TEST_CASE(test_guard_of_the_dead_is_inherited) {
-  TestWorld world;
-  const Shared shared(Kind::semaphore, 2, 4);
-  BOOST_TEST(run(shared, world, Op::take, 0, as(6)).outcome == Outcome::done);
-  for (int stores = 0; stores < 4; ++stores) {
-    Head& head = *shared.object.head;
-    BOOST_TEST(try_take(head.word, holder_word({5, 105}, false)));
-    Seat& seat = seats_of(shared.object)[1];
-    if (stores > 0) seat.word.store(holder_word({5, 105}, false));
-    if (stores > 1) seat.count.store(1);
-    if (stores > 2) semaphore_of(shared.object).used.fetch_add(1);
-    world.dead = {5};
-    BOOST_TEST(run(shared, world, Op::look).outcome == Outcome::busy);
-    BOOST_TEST(run(shared, world, Op::look, 0, look).call.value == 1U);
-    BOOST_TEST(!is_held(head.word.load()));
-  }
 }
 
 BOOST_AUTO_TEST_CASE(test_barrier_lets_pass_when_all_have_come) {
@@ -542,15 +426,6 @@ BOOST_AUTO_TEST_CASE(test_overwritten_memory_does_no_harm) {
         (void)step(*object, call, world);
       }
     }
-  }
-}
-
-// Waits until the call is done.
-Outcome wait_for(const Shared& shared, World& world, Call& call) {
-  Slices slices;
-  for (;;) {
-    const Outcome outcome = wait_slice(shared.object, call, world, slices, 1'000'000'000);
-    if (outcome != Outcome::again && outcome != Outcome::busy) return outcome;
   }
 }
 

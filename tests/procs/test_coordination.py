@@ -159,6 +159,20 @@ def test_semaphore_admits_as_many_as_it_says(crew: Crew) -> None:
     assert crew.all(facts.attribute, semaphore, "value") == [2] * 3
 
 
+def test_permit_that_a_process_gave_back_is_anybodys(crew: Crew) -> None:
+    """Whoever had it last: nobody waits, and nobody is woken for nothing."""
+    semaphore = crew.thing("Semaphore", 2)
+    for _ in range(3):
+        for child in (crew.first, *crew.others):
+            assert child.call(facts.call, semaphore, "acquire") is True
+            assert child.call(facts.call, semaphore, "try_acquire") is True
+            assert child.call(facts.call, semaphore, "try_acquire") is False
+            child.call(facts.call, semaphore, "release")
+            assert child.call(facts.attribute, semaphore, "value") == 1
+            child.call(facts.call, semaphore, "release")
+            assert child.call(facts.attribute, semaphore, "value") == 2
+
+
 def test_permits_of_the_killed_come_back(path: str) -> None:
     with Child(**facts.PATHS[path]) as owner, Child(**facts.PATHS[path]) as other:
         victim = Child(**facts.PATHS[path])
