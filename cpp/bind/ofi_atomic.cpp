@@ -29,6 +29,16 @@ struct Pair {
   }
 };
 
+// FI_ATOMIC_READ alone has no operand; libfabric reads NULL in the place of any other's.
+constexpr int kAtomicRead = 10;
+
+bool operand_ok(const char* method, Family family, const Pair& pair, bool given) {
+  if (given || (family == Family::fetch && pair.op == kAtomicRead)) [[likely]]
+    return true;
+  set_error(fi_err::kEINVAL, std::string(method) + ": buf is None (NULL), which is for ATOMIC_READ alone: give memory");
+  return false;
+}
+
 struct OneAtomic {
   PyObject *buf = nullptr, *desc = nullptr, *compare = nullptr, *compare_desc = nullptr, *result = nullptr,
            *result_desc = nullptr, *dest = nullptr, *addr = nullptr, *key = nullptr, *datatype = nullptr, *op = nullptr,
@@ -41,8 +51,8 @@ bool elements(const char* method, const char* name, const Buf& b, size_t size, s
     *count = b.length / size;
     return true;
   }
-  set_error(fi_err::kEINVAL, std::string(method) + ": " + name + " has " + std::to_string(b.length) +
-                                 " bytes, not a whole number of elements of " + std::to_string(size));
+  set_error(fi_err::kEINVAL, std::string(method) + ": " + name + ": a buffer of " + std::to_string(b.length) +
+                                 " bytes is no whole number of elements of " + std::to_string(size));
   return false;
 }
 
@@ -59,9 +69,9 @@ bool count_ok(OfiEp& ep, const char* method, Family family, const Pair& pair, ui
   if (r != 0) {
     ofi_set_error(method, r, "datatype " + std::to_string(pair.datatype) + " with op " + std::to_string(pair.op));
   } else {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(count) + " elements; at most " +
-                                   std::to_string(most) +
-                                   " in a call\n  try: several calls (query_atomic tells how many)");
+    set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(count) + " elements; at most " +
+                                     std::to_string(most) +
+                                     " in a call\n  try: several calls (query_atomic tells how many)");
   }
   return false;
 }
@@ -77,10 +87,11 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
   uint64_t addr = 0, key = 0;
   size_t count = 0;
   if (!pair.take(p.datatype, p.op, method) || !to_u64(p.dest, &peer, method, "dest_addr") ||
-      !target_ok(method, p.addr, p.key, &addr, &key) || !ofi_take(p.buf, false, nullptr, method, &operand) ||
-      !ofi_desc(p.desc, method, &desc)) {
+      !target_ok(method, p.addr, p.key, &addr, &key) || !operand_ok(method, family, pair, p.buf != Py_None) ||
+      (p.buf != Py_None && !ofi_take(p.buf, false, nullptr, method, &operand)) || !ofi_desc(p.desc, method, &desc)) {
     return nullptr;
   }
+  if (p.buf == Py_None) operand.owner = p.buf;
   if (p.buf != Py_None && !elements(method, "buf", operand, pair.size, &count)) return nullptr;
   std::array<const Buf*, 3> bufs{&operand, nullptr, nullptr};
   size_t held = 1;
@@ -169,7 +180,8 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
   OfiRemote remote;
   if (!to_u64(flags_arg, &flags, method, "flags") || !pair.take(p.datatype, p.op, method) ||
       !to_u64(p.dest, &peer, method, "dest_addr") || !to_u64(p.data, &data, method, "data") ||
-      !operand.acquire(p.iov, false, p.iov_count, method, pair.size) || !operand.take_descs(p.desc, method)) {
+      !operand.acquire(p.iov, false, p.iov_count, method, pair.size) || !operand.take_descs(p.desc, method) ||
+      !operand_ok(method, family, pair, operand.count != 0)) {
     return nullptr;
   }
   if (family == Family::compare && (!compare.acquire(p.comparev, false, nullptr, method, pair.size) ||

@@ -7,13 +7,15 @@ namespace weft::bind {
 // ---- arguments -----------------------------------------------------------------------------------------------------
 
 bool ofi_take(PyObject* obj, bool writable, PyObject* len, const char* method, Buf* b) {
-  if (obj == Py_None) {
-    uint64_t n = 0;
+  if (obj == Py_None) {  // C's NULL: a message of no bytes; elsewhere only where len says so
+    const bool message = std::strstr(method, "write") == nullptr && std::strstr(method, "read") == nullptr &&
+                         std::strstr(method, "atomic") == nullptr;
+    uint64_t n = message ? 0 : 1;
     if (len != nullptr && len != Py_None && !to_u64(len, &n, method, "len")) return false;
     b->owner = obj;
     if (n == 0) return true;
     set_error(fi_err::kEINVAL, std::string(method) + ": buf is None and len " + std::to_string(n) +
-                                   ": give memory, or None for a transfer of no bytes");
+                                   ": give memory, or None with len=0 for a transfer of no bytes");
     return false;
   }
   if (PyObject_TypeCheck(obj, g_ofi_mr_type)) {
@@ -82,6 +84,11 @@ bool OfiList::acquire(PyObject* list, bool writable, PyObject* count_arg, const 
       elements = nb::steal(PyObject_GetAttrString(item, "count"));
     }
     Buf& b = bufs[i];
+    if (item == Py_None) {
+      set_error(fi_err::kEINVAL, std::string(method) + ": buffer " + std::to_string(i) +
+                                     " is None (NULL): give memory, or None for the whole list for no bytes");
+      return false;
+    }
     if (!ofi_take(addr.is_valid() ? addr.ptr() : item, writable, nullptr, method, &b)) return false;
     if (elements.is_valid() && !elements.is_none()) {
       uint64_t e = 0;
@@ -183,9 +190,10 @@ bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer) {
   } else if (!ep.enabled) {
     set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the endpoint is not enabled\n  try: ep.enable() first");
   } else {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + (peer == ~uint64_t{0} ? "no peer" : std::to_string(peer)) +
-                                   " is not in the endpoint's address vector\n  try: what av.insert() returned for the "
-                                   "peer's address");
+    const std::string what = peer == ~uint64_t{0}
+                                 ? "no peer was given"
+                                 : "fi_addr " + std::to_string(peer) + " is not in the address vector of the endpoint";
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + what + "\n  try: what av.insert() returned for the peer");
   }
   return false;
 }
