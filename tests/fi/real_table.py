@@ -57,7 +57,6 @@ APART = {
     "test_atomic_on_a_part_of_an_element_is_refused": "count= of a buffer with a part, which is refused as yet there",
     "test_atomic_128_bit_integers": "a datatype that these providers do not offer",
     "test_query_atomic_families_have_their_operations": "Weft's words",
-    "test_atomic_unknown_operation_or_datatype_is_refused": "Weft's words",
     "test_inject_atomic_beyond_inject_size_is_refused": "Weft's inject_size",
     "test_atomic_selective_completion_and_flags": "Weft's check: libfabric ignores what it does not know",
     "test_atomic_on_a_read_only_page_is_an_error_completion": "regions of memory that is not there, which Weft has",

@@ -59,12 +59,12 @@ Call = Callable[[Node, int, int, int], Any]
         (lambda a, to, at, key: a.ep.inject(bytes(1 << 20), dest_addr=to), fi.MessageTooLong, "at most inject_size"),
         (
             lambda a, to, at, key: a.ep.atomic(np.ones(WORDS, "i8"), None, to, at, key, fi.INT64, fi.SUM),
-            fi.InvalidArgument,
+            fi.MessageTooLong,
             "65536 elements; at most",
         ),
         (
             lambda a, to, at, key: a.ep.inject_atomic(np.ones(WORDS, "i8"), to, at, key, fi.INT64, fi.SUM),
-            fi.InvalidArgument,
+            fi.MessageTooLong,
             "65536 elements; at most",
         ),
         (
