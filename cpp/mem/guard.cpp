@@ -242,11 +242,19 @@ namespace {
 
 void copy_plain(std::byte* to, const std::byte* from, size_t length) noexcept {
 #if defined(WEFT_GUARD_TSAN) && defined(__x86_64__)
-  // ThreadSanitizer's memcpy pushes a record of the call, which a fault would leave behind.
+  // ThreadSanitizer's memcpy pushes a record of the call, which a fault would leave behind. Peers write memory while it
+  // is read, by design, so it does not see the reads.
   if (length != 8 && length != 4) {
     __asm__ __volatile__("rep movsb" : "+D"(to), "+S"(from), "+c"(length) : : "memory");
     return;
   }
+  uint64_t word = 0;
+  if (length == 8) {
+    __asm__ __volatile__("movq (%1), %0" : "=r"(word) : "r"(from) : "memory");
+  } else {
+    __asm__ __volatile__("movl (%1), %k0" : "=r"(word) : "r"(from) : "memory");
+  }
+  from = reinterpret_cast<const std::byte*>(&word);
 #endif
   copy_bytes(to, from, length);
 }
