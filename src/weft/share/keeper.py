@@ -249,10 +249,11 @@ class Keeper:
 
     def replace(self, room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> dict[str, Any]:
         """Put the array in a room under a name that is kept."""
-        shared = self._present(request)
         offer = _offer(room, request)
+        shared = self._present(request)
         try:
             with shared._changing:
+                self._present(request)  # again: it may have changed while this thread waited
                 shared._put(offer, "replace")
         except errors.Busy as reason:
             return {"ticket": str(shared.ticket), "busy": reason.message}
@@ -262,7 +263,9 @@ class Keeper:
         """Change the length of a kept array."""
         shared = self._present(request)
         try:
-            shared.resize(int(request["length"]))
+            with shared._changing:
+                self._present(request)  # again: it may have changed while this thread waited
+                shared.resize(int(request["length"]))
         except errors.Busy as reason:
             return {"ticket": str(shared.ticket), "busy": reason.message}
         return {"ticket": str(shared.ticket)}
