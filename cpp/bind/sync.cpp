@@ -95,8 +95,24 @@ PyObject* interned(const char* text) {
 
 // ---- locks ---------------------------------------------------------------------------------------------------------
 
+constexpr int kLooksWithGil = 64;
+
 bool take(SyncCore* c) noexcept {
   return c->ready() && sync::take_lock(*c->object.head, c->mine);
+}
+// Another process has the lock: look for about 1 us, in which a short block under a lock ends, before the Python method
+// is called, which takes longer than that. With the GIL, so not if a thread of this process has the lock: it may need
+// the GIL to release it.
+[[gnu::noinline]] bool take_soon(SyncCore* c) noexcept {
+  if (!c->ready()) return false;
+  sync::Head& head = *c->object.head;
+  for (int look = 0; look < kLooksWithGil; ++look) {
+    const uint64_t word = head.word.load(std::memory_order_relaxed);
+    if ((word & sync::kMarked) != 0 || (word & sync::kHolderMask) == c->mine) return false;
+    if (!sync::is_held(word) && sync::take_lock(head, c->mine)) return true;
+    cpu_relax();
+  }
+  return false;
 }
 bool release(SyncCore* c) noexcept {
   if (!c->ready() || !sync::release_lock(*c->object.head, c->mine)) return false;
@@ -106,7 +122,7 @@ bool release(SyncCore* c) noexcept {
 
 // HOT.
 PyObject* lock_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  if (take(core_of(self))) [[likely]] {
+  if (take(core_of(self)) || take_soon(core_of(self))) [[likely]] {
     if (nargs == 0 && kwnames == nullptr) [[likely]]
       Py_RETURN_TRUE;
     // The arguments are checked all the same.
@@ -135,7 +151,7 @@ PyObject* lock_release(PyObject* self, PyObject*) {
   return forward(self, name);
 }
 PyObject* lock_enter(PyObject* self) {
-  if (!take(core_of(self))) [[unlikely]] {
+  if (!take(core_of(self)) && !take_soon(core_of(self))) [[unlikely]] {
     static PyObject* const name = interned("_acquire");
     PyObject* taken = forward(self, name);
     if (taken == nullptr) return nullptr;
