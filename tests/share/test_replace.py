@@ -398,3 +398,22 @@ def test_pickled_array_reattaches_in_a_worker(node: weft.Node, name: Any) -> Non
     finally:
         worker.kill()
         worker.join()
+
+
+def test_call_that_began_before_another_task_reattached_says_replaced() -> None:
+    """The call fails on the old region when the array is already the new one, which is not closed."""
+    with Owner("late-", WEFT_ISOLATION="strict") as owner, weft.open() as node:
+        owner.tell("s = node.share(np.zeros(4), 'late-table')")
+        t = node.attach("late-table")
+        t.read()
+        owner.tell("s.replace(np.ones(4))")
+
+        async def read_while_reattached() -> None:
+            reading = asyncio.ensure_future(t.aread())
+            await asyncio.sleep(0)  # the read is under way
+            t.reattach()
+            with pytest.raises(weft.Replaced, match=r"t.reattach\(\) was called meanwhile\n  try: the call again"):
+                await reading
+            assert (await t.aread()).tolist() == [1, 1, 1, 1]
+
+        asyncio.run(read_while_reattached())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _process, errors, fi
 from .._nic import Status
 from .show import named, short
-from .sources import successor
+from .sources import named_now
 from .ticket import process_is_stopped, process_start
 from .users import stranger
 
@@ -88,7 +88,12 @@ def _gone(ticket: Ticket, what: str, where: str = "") -> str:
 
 
 def _revoked(ticket: Ticket, what: str) -> errors.KeyRejected:
-    now = successor(ticket)
+    now = named_now(ticket)
+    if now is not None and (now.address, now.key) == (ticket.address, ticket.key):
+        return errors.Replaced(
+            f"{what}: {named(ticket)} was another array when the call began; t.reattach() was called meanwhile\n"
+            "  try: the call again, which uses the new array"
+        )
     if now is not None:
         changed = "" if now.shape == ticket.shape else f", of shape {now.shape}"
         if now.dtype != ticket.dtype:

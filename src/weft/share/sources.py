@@ -11,7 +11,7 @@ from .names import check_name, inquire, lookup
 from .ticket import PREFIX, Ticket
 from .waiting import seconds
 
-__all__ = ["successor", "ticket_from"]
+__all__ = ["named_now", "ticket_from"]
 
 _LOOK_S = 0.2  # for the owner's answer, while an error is explained
 
@@ -32,13 +32,14 @@ def ticket_from(source: Any, wait: Any, call: str) -> Ticket:
     return Ticket.parse(source)
 
 
-def successor(ticket: Ticket) -> Ticket | None:
-    """The ticket that the name of an attached array leads to now; None if it is the same region, or there is none.
+def named_now(ticket: Ticket) -> Ticket | None:
+    """The ticket that the name of an attached array leads to now: of another region, if there is one. None: nowhere.
 
     Does not wait for an owner that is stopped.
     """
     if not ticket.name or not ticket.here:
         return None
+    same = None
     for answer in inquire(_LOOK_S, ticket.name):
         try:
             found = Ticket.parse(answer.ticket or "")
@@ -46,4 +47,5 @@ def successor(ticket: Ticket) -> Ticket | None:
             continue
         if (found.address, found.key) != (ticket.address, ticket.key):
             return found
-    return None
+        same = found
+    return same
