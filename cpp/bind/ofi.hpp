@@ -48,7 +48,18 @@ struct OfiHandle {
   int generation = g_fork_generation;
   int calls = 0;         // under way without the GIL
   bool closing = false;  // those return soon
+  int unready = 0;       // of a queue or counter: endpoints that are bound to it, and not enabled
 };
+// A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
+// them is not enabled (rxm and shm of libfabric 1.17, tcp of 2.5).
+inline bool ofi_all_enabled(const OfiHandle& handle, const char* call) {
+  if (handle.unready == 0) [[likely]]
+    return true;
+  set_error(fi_err::kEOPBADSTATE, std::string(call) +
+                                      ": an endpoint that is bound to it is not enabled, and libfabric may end the "
+                                      "process then\n  try: ep.enable() first, or ep.close()");
+  return false;
+}
 // A call without the GIL, during which close() waits.
 class OfiReleased {
  public:
@@ -177,8 +188,10 @@ void ofi_sweep(OfiCq& cq);
 struct OfiEp {
   ~OfiEp();
   int shut() noexcept;
+  void release_unready() noexcept;
   std::shared_ptr<OfiDomain> domain;
   std::vector<std::shared_ptr<void>> bound;
+  std::vector<std::shared_ptr<OfiHandle>> unready;  // the queues and counters that wait for enable(): see OfiHandle
   size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1;
   // What a plain call reads: two cache lines.
   std::shared_ptr<OfiCq> tx, rx;

@@ -29,6 +29,7 @@ PyObject* read_cntr(PyObject* self, const char* name, uint64_t (*ofi::CntrOps::*
                                                    : ": the counter is closed"));
     return nullptr;
   }
+  if (!ofi_all_enabled(cntr.h, name)) return nullptr;
   const auto call = ofi::op(cntr.get()->ops, which);
   if (call != nullptr) [[likely]]
     return number(call(cntr.get()));
@@ -69,6 +70,7 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
                                                       : "cntr.wait: the counter is closed");
       return nullptr;
     }
+    if (!ofi_all_enabled(cntr.h, "cntr.wait")) return nullptr;
     const auto read = ofi::op(cntr.get()->ops, &ofi::CntrOps::read);
     const auto readerr = ofi::op(cntr.get()->ops, &ofi::CntrOps::readerr);
     if (read == nullptr || readerr == nullptr) {

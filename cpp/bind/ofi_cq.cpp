@@ -33,7 +33,7 @@ OfiCq* cq_of(PyObject* self, const char* call) {
                   "fabric");
     return nullptr;
   }
-  return cq;
+  return ofi_all_enabled(cq->h, call) ? cq : nullptr;
 }
 
 // The entries of one call of the library, whose size depends on the queue's format.
@@ -339,6 +339,7 @@ PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* ar
       set_error(fi_err::kECANCELED, std::string(s.method) + ": the queue was closed while this thread waited");
       return nullptr;
     }
+    if (!ofi_all_enabled(cq->h, s.method)) return nullptr;
   }
 }
 
@@ -451,7 +452,7 @@ OfiCq::~OfiCq() {
 }
 
 void ofi_sweep(OfiCq& cq) {
-  if (cq.h.fid == nullptr || cq.h.closing) return;
+  if (cq.h.fid == nullptr || cq.h.closing || cq.h.unready != 0) return;
   Raw raw;
   const ssize_t n = ask(cq, &raw, kReadMax, true, nullptr, 0);
   for (ssize_t i = 0; i < n; ++i) {

@@ -103,6 +103,15 @@ void bind_fid(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
   ep.bound.push_back(other);
 }
 
+// A connected endpoint's queues are read while it waits for its connection.
+template <typename T>
+void bind_progress(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
+  bind_fid(ep, other, flags);
+  if (ep.enabled || ep.connected) return;
+  ep.unready.emplace_back(other, &other->h);
+  ++other->h.unready;
+}
+
 constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
 
 // The library reports every operation, also where the application wants selected ones: an entry tells when the buffers
@@ -110,7 +119,7 @@ constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
 void bind_cq(Core& self, OfiCore<OfiCq>& cq, uint64_t flags) {
   OfiEp& ep = ofi_open(self, "ep.bind");
   (void)ofi_open(cq, "ep.bind");
-  bind_fid(ep, cq.box, flags & ~kSelective);
+  bind_progress(ep, cq.box, flags & ~kSelective);
   if (flags & kOfiTransmit) ep.tx = cq.box;
   if (flags & kOfiRecv) ep.rx = cq.box;
   if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
@@ -242,12 +251,18 @@ static std::shared_ptr<OfiAv> any_vector(const OfiEp& ep) noexcept {
 
 // Operations that are under way end with the endpoint. The library may still report them, so their slots stay until the
 // queue is closed or reports them; but it no longer uses their buffers.
+void OfiEp::release_unready() noexcept {
+  for (const auto& handle : unready) --handle->unready;
+  unready.clear();
+}
+
 int OfiEp::shut() noexcept {
   const bool drops = ofi_may_drop(h), was_open = h.fid != nullptr;
   std::shared_ptr<OfiAv> vector;
   if (was_open && drops && !av && !connected) vector = any_vector(*this);
   const int r = h.shut();
   if (r < 0 || !was_open || !drops) return r;
+  release_unready();
   std::vector<uint64_t> owners;
   for (OfiCq* cq : {tx.get(), rx.get()}) {
     if (cq == nullptr) continue;
@@ -282,7 +297,7 @@ void register_ofi_endpoint(Module& m) {
           "bind_cntr",
           [](Core& self, OfiCore<OfiCntr>& cntr, uint64_t flags) {
             (void)ofi_open(cntr, "ep.bind");
-            bind_fid(ofi_open(self, "ep.bind"), cntr.box, flags);
+            bind_progress(ofi_open(self, "ep.bind"), cntr.box, flags);
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def(
@@ -305,6 +320,7 @@ void register_ofi_endpoint(Module& m) {
              OfiEp& ep = ofi_open(self, "ep.enable");
              ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
              ep.enabled = true;
+             ep.release_unready();
              settle(ep);
            })
       .def(

@@ -23,10 +23,11 @@ void make_eq(OfiCore<OfiEq>* self, const OfiCore<OfiFabric>& fabric, size_t size
 
 constexpr uint32_t kConnReq = 1, kConnected = 2, kShutdown = 3;  // FI_CONNREQ ...
 
-// An event as (event, fid, context or info, data): of a connection, `data` is bytes; of others a number.
-nb::object event_of(uint32_t event, const void* room, ssize_t n) {
-  if (event >= kConnReq && event <= kShutdown) {
-    const auto* cm = static_cast<const ofi::EqCmEntry*>(room);
+// An event as (event, fid, context or info, data): of a connection, `data` is bytes; of others a number. The events of
+// write() may have any number, also that of a connection: their fid is the queue's own.
+nb::object event_of(const OfiEq& eq, uint32_t event, const void* room, ssize_t n) {
+  const auto* cm = static_cast<const ofi::EqCmEntry*>(room);
+  if (event >= kConnReq && event <= kShutdown && cm->fid != eq.h.fid) {
     const auto size = static_cast<size_t>(n) - std::min(static_cast<size_t>(n), offsetof(ofi::EqCmEntry, data));
     nb::object info = nb::none();
     if (event == kConnReq && cm->info != nullptr) {
@@ -61,7 +62,7 @@ nb::object read_eq(OfiCore<OfiEq>& self, uint64_t flags, int wait_ms) {
   if (n == -fi_err::kEAGAIN || n == -4 || n == -110 || n == 0) return nb::none();
   if (n == -fi_err::kEAVAIL) raise(fi_err::kEAVAIL, "eq.read: an error entry waits; read it with readerr()");
   ofi_check("eq.read", n);
-  return event_of(event, &room, n);
+  return event_of(eq, event, &room, n);
 }
 
 nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
@@ -92,14 +93,14 @@ void register_ofi_event_queues(Module& m) {
       .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
       .def(
           "write_core",
-          [](OfiCore<OfiEq>& self, uint32_t event, uint64_t fid, uint64_t context, uint64_t data, uint64_t flags) {
+          [](OfiCore<OfiEq>& self, uint32_t event, uint64_t number, uint64_t flags) {
             OfiEq& eq = ofi_open(self, "eq.write");
             const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::write);
             if (call == nullptr) ofi_raise_missing("eq.write");
-            const ofi::EqEntry e{reinterpret_cast<ofi::Fid*>(fid), reinterpret_cast<void*>(context), data};
+            const ofi::EqEntry e{eq.h.fid, nullptr, number};
             ofi_check("eq.write", call(eq.get(), event, &e, sizeof e, flags));
           },
-          nb::arg("event"), nb::arg("fid"), nb::arg("context"), nb::arg("data"), nb::arg("flags"))
+          nb::arg("event"), nb::arg("number"), nb::arg("flags"))
       .def("fd_core", &descriptor<OfiEq>)
       .def_prop_ro("fid", &number_of_fid<OfiEq>)
       .def(

@@ -13,7 +13,7 @@ import fnmatch
 VERSION = (1, 17)
 
 MODULES = (
-    *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers"),
+    *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
     *("test_msg", "test_tagged", "test_cntr", "test_cq"),
 )
 
@@ -58,6 +58,7 @@ APART = {
     "test_atomic_128_bit_integers": "a datatype that these providers do not offer",
     "test_query_atomic_families_have_their_operations": "Weft's words",
     "test_inject_atomic_beyond_inject_size_is_refused": "Weft's inject_size",
+    "test_eq_error_is_read_with_readerr": "EventQueue.post_error(), which is Weft's",
     "test_atomic_selective_completion_and_flags": "Weft's check: libfabric ignores what it does not know",
     "test_atomic_on_a_read_only_page_is_an_error_completion": "regions of memory that is not there, which Weft has",
     "test_local_buffer_without_memory_behind_it_is_refused": "regions of memory that is not there, which Weft has",
@@ -76,7 +77,10 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_rma_selective_queue_reports_failures_always": "the error entry has another number, or there is none",
         "test_message_longer_than_its_receive_is_cut[[]*-100-*": "len, olen, flags of FI_ETRUNC are others",
         "test_match_complete_waits_for_the_receive*": "FI_MATCH_COMPLETE does not wait for the receive",
-        "test_sender_alone_needs_no_receive_queue": f"an endpoint that has one queue, for FI_TRANSMIT, {CRASHES}",
+        "test_eq_write_without_its_flag_is_invalid": "an event queue without FI_WRITE is written to",
+        "test_eq_fd_is_readable_while_events_wait": "one read makes an event queue's descriptor quiet",
+        "test_eq_flags_are_checked": "flags that an event queue does not know are other errors, or none",
+        "test_sender_alone_needs_no_receive_queue": "an endpoint that only sends needs a queue for FI_RECV",
         "test_each_entry_has_its_own_operation_s_fields[[]CQ_FORMAT_[MDT]*": "len of a transmit completion is 0",
         "test_cntr_of_bytes_counts_bytes_and_failures_by_one": "FI_CNTR_EVENTS_BYTES counts operations",
         "test_cntr_failure_counts_as_error_and_wakes_waiters": "a failed operation does not count as an error",

@@ -232,7 +232,13 @@ def test_useless_arguments_are_refused(name: str, call: Any, expected: Any) -> N
 
 def test_refusals_have_the_librarys_words(provider: str) -> None:
     info = offer(provider)
-    with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain, domain.endpoint(info) as ep:
+    with (
+        fi.Fabric(info.fabric_attr) as fabric,
+        fabric.domain(info) as domain,
+        domain.cq_open() as cq,
+        domain.endpoint(info) as ep,
+    ):
+        ep.bind(cq, fi.RECV)
         with pytest.raises(fi.FabricError, match="libfabric: ") as refused:
             ep.enable()
         assert refused.value.errno in (fi.ENOCQ, fi.ENOAV, fi.EOPBADSTATE)

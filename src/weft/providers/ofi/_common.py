@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 from ... import errors
 from ...fi import _handle
+from ...flags import Errno, WaitObj
 
-__all__ = ["Real", "later", "stands_for", "unless_used"]
+__all__ = ["Real", "later", "stands_for", "unless_used", "with_wait_object"]
 
 _T = TypeVar("_T", bound=type)
+_NO_WAIT = (int(Errno.ENOSYS), int(Errno.EOPNOTSUPP), int(Errno.EINVAL))
 
 
 class Real(_handle.Life):
@@ -62,3 +64,25 @@ def _refusing(name: str, reason: str) -> Any:
     call.__name__ = name
     call.__doc__ = f"Not through a real libfabric: raises NotSupported ({reason})."
     return call
+
+
+def with_wait_object(asked: int, make: Callable[[int], None], last: WaitObj = WaitObj.WAIT_NONE) -> None:
+    """Open with the wait object that was asked for, or one that does the same.
+
+    The library's own choice may be FI_WAIT_YIELD (shm's is), which disregards the limit of a wait: libfabric 1.17. Weft
+    yields itself there, and WAIT_UNSPEC is a descriptor where the provider has one.
+
+    last   opened for WAIT_UNSPEC where the provider has no descriptor.
+    """
+    kinds = {
+        int(WaitObj.WAIT_UNSPEC): (int(WaitObj.WAIT_FD), int(last)),
+        int(WaitObj.WAIT_YIELD): (int(WaitObj.WAIT_NONE),),
+    }.get(asked, (asked,))
+    for kind in kinds[:-1]:
+        try:
+            make(kind)
+            return
+        except errors.FabricError as reason:
+            if reason.errno not in _NO_WAIT:
+                raise
+    make(kinds[-1])

@@ -30,6 +30,7 @@ def _class() -> type:
     return Endpoint
 
 
+_NEEDS_RECV_QUEUE = "ofi:shm"  # to 2.5; other providers of the library refuse by themselves what they cannot do
 _COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join_collective")
 
 
@@ -151,10 +152,29 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         _handle.adopt(self, fid)
 
     def enable(self) -> None:
-        """Make the endpoint ready for transfers (fi_enable). Raises the library's refusal (NoCq, NoAv ...)."""
+        """Make the endpoint ready for transfers (fi_enable). Raises the library's refusal (NoCq, NoAv ...).
+
+        The queues and counters that are bound can be read from then on: before, a read would end the process with
+        some providers, and raises BadState.
+        """
         _handle.check(self, "ep.enable")
         if not self._enabled:
-            self.enable_core()
+            if int(Flag.RECV) not in self._cqs and self.domain.provider.name == _NEEDS_RECV_QUEUE:
+                raise errors.NoCq(
+                    "ep.enable: no completion queue is bound for RECV, and this provider of libfabric then ends the "
+                    "process\n  try: ep.bind(cq, fi.RECV), also for an endpoint that only sends",
+                    op="ep.enable",
+                )
+            try:
+                self.enable_core()
+            except errors.BadState as reason:
+                if self._av is not None or self.info.ep_attr.type == EpType.EP_MSG:
+                    raise
+                raise errors.NoAv(
+                    f"ep.enable: no address vector is bound ({reason.message.splitlines()[0].partition(': ')[2]})\n"
+                    "  try: ep.bind(domain.av_open())",
+                    op="ep.enable",
+                ) from reason
             self._enabled = True
 
     def getname(self) -> Any:

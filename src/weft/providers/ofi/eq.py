@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, _process, errors
@@ -12,7 +12,7 @@ from ...fi import _args, _handle
 from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry
 from ...flags import EqEvent, Flag, WaitObj
 from . import info as _info
-from ._common import Real, later, stands_for, unless_used
+from ._common import Real, later, stands_for, unless_used, with_wait_object
 from .request import RealRequest
 
 if TYPE_CHECKING:
@@ -50,8 +50,13 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._fd = -1
-        self._written: deque[tuple[int, Any]] = deque()  # entries of write(), whose objects stay here
-        _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, int(wait_obj))
+        self._written: dict[int, Any] = {}  # entries of write(), by number: the library has the number
+        self._numbers = count()
+
+        def make(kind: int) -> None:
+            _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, kind)
+
+        with_wait_object(int(wait_obj), make, WaitObj.WAIT_UNSPEC)
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -93,6 +98,8 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         if found is None:
             return None
         event, fid, context, data = found
+        if fid == self.fid:
+            return event, self._written[data] if flags & Flag.PEEK else self._written.pop(data)
         owner = self.fabric._fids.get(fid)
         if event in _CM:
             info = None
@@ -100,11 +107,6 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
                 info = _info.to_python(context)
                 info.handle = RealRequest(owner, context.fields()["handle"])
             return event, EqCmEntry(owner, info, data)
-        if owner is None and self._written and context == id(self._written[0][1]):
-            entry = self._written[0][1]
-            if not flags & Flag.PEEK:
-                self._written.popleft()
-            return event, entry
         return event, EqEntry(owner, None, data)
 
     def readerr(self, flags: int = 0) -> EqErrEntry:
@@ -121,11 +123,12 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         """Insert the application's own event (fi_eq_write). Raises the library's refusal."""
         _handle.check(self, "eq.write")
         _args.whole("eq.write", event=event, flags=flags)
-        self._written.append((event, entry))
+        number = next(self._numbers)
+        self._written[number] = entry
         try:
-            self.write_core(int(event), 0, id(entry), 0, int(flags))
+            self.write_core(int(event), number, int(flags))
         except BaseException:
-            self._written.pop()
+            del self._written[number]
             raise
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ..._nic import Status
 from ...fi import _args, _handle
 from ...fi.cq import DEFAULT_SIZE, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from ...flags import CntrEvents, CqFormat, CqWaitCond, Errno, WaitObj
-from ._common import Real, later, stands_for, unless_used
+from ._common import Real, later, stands_for, unless_used, with_wait_object
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -20,28 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["RealCompletionQueue", "RealCounter"]
 
 _nic.set_ofi_entry_types(CqEntry, CqMsgEntry, CqDataEntry, CqTaggedEntry)
-
-_NO_WAIT = (int(Errno.ENOSYS), int(Errno.EOPNOTSUPP), int(Errno.EINVAL))
-
-
-def _with_wait_object(asked: int, make: Callable[[int], None]) -> None:
-    """Open with the wait object that was asked for, or one that does the same.
-
-    The library's own choice may be FI_WAIT_YIELD (shm's is), which disregards the limit of a wait: libfabric 1.17. Weft
-    yields itself there, and WAIT_UNSPEC is a descriptor where the provider has one.
-    """
-    kinds = {
-        int(WaitObj.WAIT_UNSPEC): (int(WaitObj.WAIT_FD), int(WaitObj.WAIT_NONE)),
-        int(WaitObj.WAIT_YIELD): (int(WaitObj.WAIT_NONE),),
-    }.get(asked, (asked,))
-    for kind in kinds[:-1]:
-        try:
-            make(kind)
-            return
-        except errors.FabricError as reason:
-            if reason.errno not in _NO_WAIT:
-                raise
-    make(kinds[-1])
 
 
 def _cq_class() -> type:
@@ -108,7 +85,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
                 self, domain, size, flags, int(self.format), kind, signaling_vector, wait_cond, waits
             )
 
-        _with_wait_object(wait_obj, make)
+        with_wait_object(wait_obj, make)
         self.wait_obj = WaitObj(wait_obj)
         self._size = size
         self._site = _handle.here(3)
@@ -209,7 +186,7 @@ class RealCounter(Real, _nic.OfiCounterCore):
             raise errors.InvalidArgument(f"cntr_open: events {events!r} is not one of FI_CNTR_EVENTS_*", op="cntr_open")
         self.events = CntrEvents(events)
         self._fd = -1
-        _with_wait_object(wait_obj, lambda kind: _nic.OfiCounterCore.__init__(self, domain, events, kind, flags))
+        with_wait_object(wait_obj, lambda kind: _nic.OfiCounterCore.__init__(self, domain, events, kind, flags))
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
@@ -237,7 +214,10 @@ class RealCounter(Real, _nic.OfiCounterCore):
         finalize(self, unless_used(self, self.close_core) if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self.read()}, errors {self.readerr()}"
+        try:
+            state = "closed" if self._closed else f"{self.read()}, errors {self.readerr()}"
+        except errors.FabricError:
+            state = "not to be read"  # an endpoint is not enabled, or a forked child has it
         return f"<Counter {self.domain.provider.name} {state}>"
 
 
