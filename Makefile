@@ -4,7 +4,7 @@
 #   make test         C++ unit tests, then pytest without the sweeps; prints the ten slowest tests
 #   make test-all     the same, then the tests marked `sweep`: kill processes, build a wheel ...
 #   make test-ofi     the tests of libfabric's semantics over a real libfabric's tcp and shm alone (`make test` has them too)
-#   make test-libfabric2  the tests of the pass-through provider over the libfabric 2.x that MPICH's wheel carries
+#   make test-libfabric2  the same tests over the libfabric 2.x that MPICH's wheel carries
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes)
@@ -165,6 +165,7 @@ MPICH_LIBFABRIC = $(abspath $(VENV))/lib/mpich/libfabric.so.1
 test-libfabric2: ext
 	@test -e $(MPICH_LIBFABRIC) || { echo 'MPICH is not installed here with a libfabric: no $(MPICH_LIBFABRIC)'; exit 1; }
 	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
+	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi $(PYTEST_ARGS)
 
 test-strange: ext
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)

@@ -26,6 +26,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         what = real_table.difference(name, plain)
         if what is not None:
             item.add_marker(pytest.mark.real_difference(what))
+        what = real_table.difference_of_2(name, plain)
+        if what is not None:
+            item.add_marker(pytest.mark.real_difference_of_2(what))
         if real_table.left_out(plain):
             out.append(item)
     _leave_out(config, items, out)
@@ -98,10 +101,12 @@ def _real_provider(name: str, request: pytest.FixtureRequest, monkeypatch: pytes
         library.load()
     except fi.NoDevice as reason:
         pytest.skip(str(reason))
-    marker = request.node.get_closest_marker("real_difference")
+    number = (library.known() or ("", 0))[1]
+    version = (number >> 16, number & 0xFFFF)
+    marker, same = request.node.get_closest_marker("real_difference"), version == real_table.VERSION
+    if version >= (2, 0) and request.node.get_closest_marker("real_difference_of_2") is not None:
+        marker, same = request.node.get_closest_marker("real_difference_of_2"), version == real_table.VERSION_2
     if marker is not None:
-        version = (library.known() or ("", 0))[1]
-        same = (version >> 16, version & 0xFFFF) == real_table.VERSION
         request.node.add_marker(
             pytest.mark.xfail(reason=marker.args[0], strict=same, run=real_table.starts(marker.args[0]))
         )

@@ -11,7 +11,12 @@ from tests.fi import real_table
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs/reference/ofi-differences.md"
-ROWS = [(who, name, what) for who, tests in real_table.DIFFERENCES.items() for name, what in tests.items()]
+ROWS = [
+    (who, name, what)
+    for table in (real_table.DIFFERENCES, real_table.DIFFERENCES_OF_2)
+    for who, tests in table.items()
+    for name, what in tests.items()
+]
 
 
 @pytest.mark.parametrize(("who", "name", "what"), ROWS)
