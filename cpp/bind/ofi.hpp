@@ -48,6 +48,8 @@ struct OfiHandle {
   int generation = g_fork_generation;
   int calls = 0;         // under way without the GIL
   bool closing = false;  // those return soon
+  bool once = false;     // a second close after a refusal would end the process
+  int refused = 0;       // the refusal
   int unready = 0;       // of a queue or counter: endpoints that are bound to it, and not enabled
 };
 // A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
