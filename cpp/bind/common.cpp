@@ -54,9 +54,13 @@ void in_child() {
 }
 }  // namespace
 
-void watch_forks(host::HostNic* nic) {
+void count_forks() {
   static const int registered = pthread_atfork(before, in_parent, in_child);
   (void)registered;
+}
+
+void watch_forks(host::HostNic* nic) {
+  count_forks();
   living().push_back(nic);
 }
 

@@ -78,6 +78,7 @@ auto translating(F&& f) -> decltype(f()) {
 
 // Incremented in the child of a fork, where objects made before the fork are not usable.
 extern int g_fork_generation;
+void count_forks();  // from now on
 void watch_forks(host::HostNic* nic);
 void unwatch_forks(host::HostNic* nic) noexcept;
 

@@ -265,6 +265,7 @@ void register_ofi_info(Module& m) {
       "ofi_load",
       [](const std::string& path) -> nb::object {
         std::string why;
+        count_forks();  // no NIC of Weft's may ever be opened here
         if (ofi::load(path.c_str(), &why) == nullptr) return nb::str(why.c_str());
         return nb::none();
       },

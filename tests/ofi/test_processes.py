@@ -126,6 +126,35 @@ def test_process_leaves_without_closing(provider: str) -> None:
     side.end()
 
 
+FORK = """
+import os
+from tests.ofi.support import offer, open_node
+from weft import fi
+
+node = open_node(offer({provider!r}))
+pid = os.fork()
+if pid == 0:
+    try:
+        node.cq.read()
+    except fi.BadState as reason:
+        os._exit(0 if "forked" in str(reason) else 1)
+    os._exit(2)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_forked_child_of_a_program_without_wefts_own_nic_is_refused(provider: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK.format(provider=provider)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
+
+
 def test_forked_child_is_refused(provider: str) -> None:
     node = open_node(offer(provider))
     read, write = os.pipe()
