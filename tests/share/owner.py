@@ -33,6 +33,19 @@ def stop(pid: int) -> None:
     raise AssertionError(f"process {pid} does not stop: {states}")
 
 
+def until_its_end_is_known(remote: Any) -> None:
+    """Read an array of a killed process until reads fail: until the engine of this process hears of the end, reads
+    return the last contents of the mapping."""
+    deadline = time.monotonic() + WATCHDOG_S
+    while time.monotonic() < deadline:
+        try:
+            remote.read()
+        except ConnectionResetError:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"{remote!r} can still be read")
+
+
 class Owner:
     """The process, from outside. A context manager."""
 

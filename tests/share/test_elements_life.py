@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.share.elements import frames_of_weft, mapped
-from tests.share.owner import Owner
+from tests.share.owner import Owner, until_its_end_is_known
 
 import weft
 from weft import errors
@@ -153,6 +153,7 @@ def test_call_after_the_owners_end_is_an_error(node: weft.Node, own_owner: Owner
         call(remote)
     if end == "kill":
         own_owner.kill()
+        until_its_end_is_known(remote)
     else:
         own_owner.tell("s.close()")
         if end == "replace":

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.patience import Patience
 from tests.share import keepers
-from tests.share.owner import Owner, stop
+from tests.share.owner import Owner, stop, until_its_end_is_known
 
 import weft
 from weft import _process, errors
@@ -386,14 +385,9 @@ def test_killed_keeper_takes_its_arrays_along(registry: Path, node: weft.Node, n
     assert pid is not None
     keepers.kill(pid)
     assert n not in node.names()
-
-    def read_until_the_news_arrive() -> None:
-        patience = Patience(30)
-        while patience.left():
-            t[0]
-
+    until_its_end_is_known(t)
     with pytest.raises(errors.ConnectionReset, match=rf"the keeper, process {pid}, which kept '{n}', is gone\n.*lost"):
-        read_until_the_news_arrive()
+        t[0]
     with pytest.raises(errors.NotFound):
         node.attach(n)
     with pytest.raises(errors.NotFound, match="forget: no array"):

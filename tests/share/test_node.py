@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.patience import Patience
-from tests.share.owner import Owner
+from tests.share.owner import Owner, until_its_end_is_known
 
 import weft
 from weft import errors
@@ -129,12 +126,7 @@ def test_dead_owner_is_named(node: weft.Node, own_owner: Owner, name: Any) -> No
     remote[3] = 1
     ticket = remote.ticket
     own_owner.kill()
-    # Until this process's engine notices the death, reads return the last contents of the mapping.
-    patience = Patience(10)
-    with contextlib.suppress(ConnectionResetError):
-        while patience.left():
-            remote.read()
-            time.sleep(0.001)
+    until_its_end_is_known(remote)
     for call in (
         lambda: remote[3],
         lambda: remote[3:5],

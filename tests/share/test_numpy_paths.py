@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.share.owner import Owner
+from tests.share.owner import Owner, until_its_end_is_known
 
 import weft
 from weft import errors
@@ -123,6 +123,7 @@ def test_reduction_and_update_of_an_array_whose_owner_dies_fail(node: weft.Node,
         process.tell(f"a = weft.zeros(10, 'f8'); s = node.share(a, {n!r})")
         remote = node.attach(n)
         process.kill()
+        until_its_end_is_known(remote)
         for call in (lambda: remote.sum(), lambda: remote + 1, lambda: remote.__iadd__(1), lambda: np.sort(remote)):
             with pytest.raises(errors.ConnectionReset, match="is gone"):
                 call()
