@@ -459,6 +459,8 @@ void hammer(bool provider_keys) {
     guard.key.store(real, std::memory_order_relaxed);
     if (round % 16 == 0) std::this_thread::yield();
   }
+  // The machine may have run no reader until now. The regions are open, and their keys are known.
+  while (ok.load(std::memory_order_relaxed) == 0) std::this_thread::yield();
   stop.store(true);
   for (auto& t : readers) t.join();
   BOOST_TEST(wrong.load() == 0U);

@@ -154,7 +154,14 @@ def test_search_entry_goes_when_its_memory_goes(cache: fi.MrCache, memory: Addre
 
 @pytest.mark.skipif("WEFT_SANITIZED" in os.environ, reason="a sanitizer's malloc makes its own system calls")
 def test_search_entry_of_a_freed_array_goes(cache: fi.MrCache) -> None:
-    array = np.ones(1 << 26, np.uint8)  # above malloc's largest M_MMAP_THRESHOLD (32 MiB): free() unmaps the array
+    # Above malloc's largest M_MMAP_THRESHOLD (32 MiB): free() unmaps the array, if the heap had no room for it.
+    array = np.ones(1 << 26, np.uint8)
+    end_of_heap = ctypes.CDLL(None).sbrk
+    end_of_heap.restype = ctypes.c_size_t
+    fill = []
+    while array.ctypes.data < end_of_heap(0):
+        fill.append(array)
+        array = np.ones(1 << 26, np.uint8)
     address = array.ctypes.data
     entry = cache.search(array)
     del array
