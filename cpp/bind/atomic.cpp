@@ -3,6 +3,7 @@
 // HOT: the calls of one buffer. They parse arguments in place, read buffers without an export if their type allows, and
 // allocate nothing. Benchmark: bench/bench_atomic.py.
 #include <array>
+#include <optional>
 
 #include "bind/arglist.hpp"
 #include "bind/deferred.hpp"
@@ -184,13 +185,13 @@ struct ListAtomic {
   PyObject *context = nullptr, *data = nullptr;
 };
 
-PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily family, const ListAtomic& p, uint64_t flags,
-                      bool message, Deferral* later = nullptr) {
+PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily family, const ListAtomic& p,
+                      std::optional<uint64_t> flags, bool message, Deferral* later = nullptr) {
   if (!usable(core, method)) return nullptr;
   call::Atomic a;
   call::Why why;
   a.family = family;
-  a.flags = flags;
+  a.flags = flags.value_or(core->ep->config().tx_op_flags);
   a.message = message;
   if (!read_numbers(method, p.datatype, p.op, p.dest, &a) || !to_u64(p.data, &a.imm, method, "data")) return nullptr;
   if (call::check_pair(*core->ep, a, &why) != Refusal::none) {
@@ -254,7 +255,7 @@ PyObject* ep_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
   p.iov = iov, p.desc = desc, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op;
   p.context = context;
   EndpointCore* core = self_of(self);
-  return list_atomic(core, "atomicv", AtomicFamily::base, p, core->ep->config().tx_op_flags, false);
+  return list_atomic(core, "atomicv", AtomicFamily::base, p, std::nullopt, false);
 }
 PyObject* ep_fetch_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[10];
@@ -267,7 +268,7 @@ PyObject* ep_fetch_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nar
   p.iov = iov, p.desc = desc, p.resultv = resultv, p.result_desc = result_desc, p.dest = dest_addr, p.addr = addr;
   p.key = key, p.datatype = datatype, p.op = op, p.context = context;
   EndpointCore* core = self_of(self);
-  return list_atomic(core, "fetch_atomicv", AtomicFamily::fetch, p, core->ep->config().tx_op_flags, false);
+  return list_atomic(core, "fetch_atomicv", AtomicFamily::fetch, p, std::nullopt, false);
 }
 PyObject* ep_compare_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[12];
@@ -286,7 +287,7 @@ PyObject* ep_compare_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t n
   p.result_desc = result_desc, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op;
   p.context = context;
   EndpointCore* core = self_of(self);
-  return list_atomic(core, "compare_atomicv", AtomicFamily::compare, p, core->ep->config().tx_op_flags, false);
+  return list_atomic(core, "compare_atomicv", AtomicFamily::compare, p, std::nullopt, false);
 }
 
 namespace {

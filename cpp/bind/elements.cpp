@@ -65,6 +65,7 @@ void set_place(PyObject* self, std::unique_ptr<Place> place) {
 }
 
 PyObject* elements_new(PyTypeObject* type, PyObject*, PyObject*) {
+  if (PyArray_API == nullptr && _import_array() < 0) return nullptr;
   return type->tp_alloc(type, 0);  // cleared: no place
 }
 
@@ -81,7 +82,6 @@ void elements_dealloc(PyObject* self) {
 
 // _lay(base, key, dtype, shape, strides)
 PyObject* elements_lay(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-  if (PyArray_API == nullptr && _import_array() < 0) return nullptr;
   if (nargs != 5 || !PyArray_DescrCheck(args[2]) || !PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) ||
       PyTuple_GET_SIZE(args[3]) != PyTuple_GET_SIZE(args[4])) {
     PyErr_SetString(PyExc_TypeError, "_lay(base: int, key: int | None, dtype, shape: tuple, strides: tuple)");

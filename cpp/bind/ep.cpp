@@ -28,7 +28,11 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
   return refuse(core, method, why);
 }
 
-bool refuse_forked(EndpointCore* core, const char* method) {
+bool refuse_unusable(EndpointCore* core, const char* method) {
+  if (core->box == nullptr) {
+    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": no endpoint was opened\n  try: fi.Domain.endpoint()");
+    return false;
+  }
   call::Why why;
   why.set(Refusal::forked);
   // Do not call explain() with the endpoint: its NIC belongs to the parent process.

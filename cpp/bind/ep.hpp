@@ -18,12 +18,13 @@ inline EndpointCore* self_of(PyObject* self) {
 // Sets the error of a refusal; returns false.
 bool refuse(EndpointCore* core, const char* method, const call::Why& why);
 bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
-bool refuse_forked(EndpointCore* core, const char* method);
+bool refuse_unusable(EndpointCore* core, const char* method);
 
-// HOT. Checks before a call: drops references of finished operations; false with an error set in a forked child.
+// HOT. Checks before a call: drops references of finished operations; false with an error set in a forked child, and for
+// an object whose __init__() has not run, which has no domain.
 inline bool usable(EndpointCore* core, const char* method) {
-  if (core->box->forked()) [[unlikely]]
-    return refuse_forked(core, method);
+  if (core->box == nullptr || core->box->forked()) [[unlikely]]
+    return refuse_unusable(core, method);
   core->box->drain();
   return true;
 }

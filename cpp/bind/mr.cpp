@@ -142,7 +142,7 @@ PyType_Slot g_slice_slots[] = {
 
 PyObject* region_subscript(PyObject* self, PyObject* index) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
-  if (r->region->buffers().size() != 1) {
+  if (r->region == nullptr || r->region->buffers().size() != 1) {
     PyErr_SetString(PyExc_IndexError, "only a region of one buffer can be sliced");
     return nullptr;
   }

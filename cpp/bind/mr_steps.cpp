@@ -238,7 +238,7 @@ PyObject* region_enable(PyObject* self, PyObject*) {
 // HOT. Closes a region without sub-MRs and counters; for other regions MemoryRegion._close checks those first.
 PyObject* region_close(PyObject* self, PyObject*) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
-  if (r->py_closed) Py_RETURN_NONE;
+  if (r->py_closed || !nb::inst_ready(self)) Py_RETURN_NONE;  // not ready: nothing was registered
   bool python = r->special || (r->box && r->box->forked());
   if (!python && r->bound.is_valid() && !r->box->rules.ep_busy) {
     const auto* e = PyTuple_Check(r->bound.ptr()) ? nullptr : nb::inst_ptr<EndpointCore>(r->bound);

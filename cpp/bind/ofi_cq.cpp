@@ -22,7 +22,7 @@ PyObject* g_ofi_entry_types[5] = {};       // context, msg, data, tagged, error
 
 OfiCq* cq_of(PyObject* self, const char* call) {
   OfiCq* cq = nb::inst_ptr<OfiCore<OfiCq>>(self)->box.get();
-  if (cq->h.fid == nullptr || cq->h.closing) {
+  if (cq == nullptr || cq->h.fid == nullptr || cq->h.closing) {
     set_error(fi_err::kEOPBADSTATE, std::string(call) + ": the completion queue is closed");
     return nullptr;
   }

@@ -20,11 +20,11 @@ constexpr size_t kOfiSilentMax = 64;  // operations without entries that may be 
 // The endpoint of a method, or null with an error set.
 inline OfiEp* ofi_ep_of(PyObject* self, const char* call) {
   OfiEp* ep = nb::inst_ptr<OfiCore<OfiEp>>(self)->box.get();
-  if (ep->h.fid != nullptr && !ep->h.closing && !ep->h.forked()) [[likely]]
+  if (ep != nullptr && ep->h.fid != nullptr && !ep->h.closing && !ep->h.forked()) [[likely]]
     return ep;
   set_error(
       fi_err::kEOPBADSTATE,
-      std::string(call) + (ep->h.fid != nullptr && ep->h.forked()
+      std::string(call) + (ep != nullptr && ep->h.fid != nullptr && ep->h.forked()
                                ? ": this endpoint belongs to the parent process: a forked child opens its own fabric"
                                : ": the endpoint is closed"));
   return nullptr;

@@ -76,6 +76,10 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
 }
 
 bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name) {
+  if (ep.worker == nullptr) [[unlikely]] {  // __init__() has not run
+    refuse(kInvalidParam, std::string(method) + ": no endpoint was made\n  try: worker.ep_create(address)");
+    return false;
+  }
   if (ep.closed() || ep.closing) [[unlikely]] {
     refuse(kInvalidParam, std::string(method) +
                               (ep.closed() ? ": the endpoint is closed" : ": the endpoint is closing") +

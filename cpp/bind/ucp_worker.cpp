@@ -140,7 +140,7 @@ size_t collect(UcpWorker& worker) {
 }
 
 bool worker_usable(UcpWorker& worker, const char* method) {
-  if (worker.closed) [[unlikely]] {
+  if (worker.closed || worker.nic_ep == nullptr) [[unlikely]] {  // null: __init__() has not run
     refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
     return false;
   }
@@ -273,6 +273,10 @@ PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
 PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
   if (!parse(g_flush, args, nargs, kwnames, a)) return nullptr;
+  if (nb::inst_ptr<UcpEp>(self)->worker == nullptr) {  // __init__() has not run
+    refuse(kInvalidParam, "flush_nbx: no endpoint was made\n  try: worker.ep_create(address)");
+    return nullptr;
+  }
   return flush(nb::inst_ptr<UcpEp>(self)->worker_object, self, a[0], a[1], a[2], a[3]);
 }
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
+import subprocess
 import sys
 import threading
 import traceback
@@ -40,6 +43,40 @@ def test_handle_is_a_context_manager_and_close_is_idempotent(node: Node, kind: s
     assert "closed" in repr(handle)
     with pytest.raises(fi.BadState, match="closed"):
         handle.__enter__()
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+@every_kind
+def test_handle_has_no_copies(node: Node, kind: str, make: Callable[[Any], Any]) -> None:
+    with KINDS[kind](node) as handle, pytest.raises(TypeError, match="cannot (be copied or pickled|pickle)"):
+        make(handle)
+
+
+UNMADE = """
+import numpy as np
+from weft import RemoteArray, fi, ucp
+from weft.fi.mr import MemoryRegion
+
+b = np.zeros(8)
+for kind in (fi.Endpoint, fi.Counter, fi.CompletionQueue, fi.AddressVector, fi.Domain, MemoryRegion, ucp.Context,
+             ucp.Endpoint, ucp.RemoteKey, ucp.Request, ucp.Worker, RemoteArray):
+    unmade = kind.__new__(kind)
+    for name in dir(kind):
+        if name in ("__class__", "__init__", "__new__", "__init_subclass__", "__subclasshook__"):
+            continue
+        for args in ((), (b,), (1,), (b, 1), (1, 2), (b, 1, 2), (b, 1, 2, 3), (b, b, 1, 2, 3, "INT64", "SUM")):
+            try:
+                getattr(unmade, name)(*args)
+            except Exception:
+                pass
+print("alive")
+"""
+
+
+def test_object_whose_init_has_not_run_ends_no_process() -> None:
+    """As of a subclass that forgets super().__init__()."""
+    done = subprocess.run([sys.executable, "-c", UNMADE], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 
 
 @pytest.mark.general("a region that needs no binding")

@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from .. import _process, errors
 
@@ -76,7 +76,7 @@ _L = TypeVar("_L", bound="Life")
 
 
 class Life:
-    """Whether a handle is open, where it was made, and `with`."""
+    """Whether a handle is open, where it was made, and `with`. A handle has no copies."""
 
     __slots__ = ()
     _closed = False
@@ -89,6 +89,12 @@ class Life:
     def closed(self) -> bool:
         """True after close()."""
         return self._closed
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__}: the object belongs to its process and cannot be copied or pickled\n"
+            "  try: send what names it (an endpoint's address, a region's key), and open another in the other process"
+        )
 
     def __enter__(self: _L) -> _L:
         return enter(self)  # type: ignore[type-var]  # each class has its own _made_in

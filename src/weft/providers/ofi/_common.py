@@ -26,9 +26,6 @@ class Real(_handle.Life):
     _children: _handle.Children
     _made_in: int
 
-    def __reduce__(self) -> Any:
-        raise TypeError(f"{self!r} belongs to this process and cannot be pickled")
-
 
 def stands_for(real: Callable[[], type]) -> Any:
     """The property `__class__` of a class whose objects pass isinstance() for a class of weft.fi.
