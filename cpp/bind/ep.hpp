@@ -20,8 +20,8 @@ bool refuse(EndpointCore* core, const char* method, const call::Why& why);
 bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
 bool refuse_unusable(EndpointCore* core, const char* method);
 
-// HOT. Checks before a call: drops references of finished operations; false with an error set in a forked child, and for
-// an object whose __init__() has not run, which has no domain.
+// HOT. Checks before a call, and drops references of finished operations. False with an error set in a forked child,
+// and for an object whose __init__() has not run, which has no domain.
 inline bool usable(EndpointCore* core, const char* method) {
   if (core->box == nullptr || core->box->forked()) [[unlikely]]
     return refuse_unusable(core, method);
