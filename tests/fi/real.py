@@ -12,22 +12,30 @@ keys         are unique in a domain, also of regions that nobody reaches: a regi
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
+import itertools
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.fi.support import PROVIDER
+from tests.fi.support import PROVIDER, WEFT_SERVICE
+from tests.ofi.support import Node, offer, open_node
 
 from weft import fi
 from weft.providers.ofi import library
+from weft.providers.ofi.info import packed
 
 NAMES = ("ofi:tcp", "ofi:shm")
 PATIENCE_S = 20.0  # how long a call is repeated, and how long a test may wait for what does not come
 FAILING_S = 0.3  # the same for a test that is known to fail
 OWN_KEYS = 1 << 20  # the first of the keys given to regions that the test gave none
+
+_NUMBERS = itertools.count(1)  # of addresses that are names
 
 _TRANSFERS = (
     *("write", "writev", "writemsg", "writedata", "inject_write", "inject_writedata", "read", "readv", "readmsg"),
@@ -43,6 +51,7 @@ NOT_PASSED = (
     "the library does not tell",
     "not passed through",
     "are not supported",
+    "insertions are synchronous",
 )
 # Capabilities of the general provider that tests ask for by habit, and do not all use.
 _HABITS = int(fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE)
@@ -53,6 +62,7 @@ class Setting:
 
     def __init__(self) -> None:
         self.queues: list[Queue] = []
+        self.peers: list[Node] = []
         self.patience = PATIENCE_S
         self.keys = OWN_KEYS
         self.lock = threading.Lock()
@@ -210,14 +220,42 @@ def choose(name: str, asked: Callable[[int], fi.Info], caps: int) -> fi.Info:
     pytest.skip(f"{name} of {library.version_text()} has no offer for {fi.Flag(caps)!r} with these hints")
 
 
+def free_addresses(name: str, count: int) -> list[Any]:
+    """Addresses of a provider on this host that no endpoint has: of ports that were free now, or of new names."""
+    if name == "ofi:shm":
+        return [f"fi_shm://{os.getpid()}:free:{next(_NUMBERS)}" for _ in range(count)]
+    with contextlib.ExitStack() as held:
+        ports = []
+        for _ in range(count):
+            one = held.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            ports.append(one.getsockname()[1])
+    return [packed(("127.0.0.1", port), int(fi.SOCKADDR_IN)) for port in ports]
+
+
+def open_peers(name: str, count: int) -> list[Any]:
+    """The addresses of endpoints that stay open until the test ends."""
+    opened = [open_node(offer(name)) for _ in range(count)]
+    SETTING.peers += opened
+    return [one.ep.getname() for one in opened]
+
+
 def begin(name: str, failing: bool) -> None:
     PROVIDER.name, PROVIDER.required, PROVIDER.application = name, 0, application
     PROVIDER.choose, PROVIDER.adapt = functools.partial(choose, name), adapt_domain
+    PROVIDER.addresses = functools.partial(free_addresses, name)
+    PROVIDER.peers = functools.partial(open_peers, name) if name == "ofi:shm" else None
+    PROVIDER.service = None
+    if name == "ofi:tcp":
+        PROVIDER.service = ("127.0.0.1", "77", packed(("127.0.0.1", 77), int(fi.SOCKADDR_IN)))
     SETTING.__init__()  # type: ignore[misc]
     SETTING.patience = FAILING_S if failing else PATIENCE_S
 
 
 def end() -> None:
     PROVIDER.name, PROVIDER.required, PROVIDER.application = "weft", 0, None
-    PROVIDER.choose = PROVIDER.adapt = None
+    PROVIDER.choose = PROVIDER.adapt = PROVIDER.addresses = PROVIDER.peers = None
+    PROVIDER.service = WEFT_SERVICE
     SETTING.queues.clear()
+    while SETTING.peers:
+        SETTING.peers.pop().close()

@@ -14,7 +14,7 @@ VERSION = (1, 17)
 
 MODULES = (
     *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
-    *("test_msg", "test_tagged", "test_cntr", "test_cq"),
+    *("test_msg", "test_tagged", "test_cntr", "test_cq", "test_av", "test_endpoint"),
 )
 
 _NOT_OFFERED = ("LONG_DOUBLE", "DOUBLE_COMPLEX", "FLOAT16", "BFLOAT16", "FLOAT8")
@@ -62,6 +62,16 @@ APART = {
     "test_atomic_selective_completion_and_flags": "Weft's check: libfabric ignores what it does not know",
     "test_atomic_on_a_read_only_page_is_an_error_completion": "regions of memory that is not there, which Weft has",
     "test_local_buffer_without_memory_behind_it_is_refused": "regions of memory that is not there, which Weft has",
+    "test_av_unsupported_is_refused": "which flags Weft refuses",
+    "test_av_insert_of_no_address_is_invalid_and_inserts_nothing": "Weft's addresses",
+    "test_av_insertsvc_takes_an_address_of_weft": "Weft's addresses",
+    "test_av_straddr_of_a_string_is_the_string": "Weft's addresses",
+    "test_ep_address_of_the_info_is_used": "Weft's addresses; the test of src_addr runs",
+    "test_ep_setname_of_another_vni_is_invalid": "Weft's addresses",
+    "test_ep_repr_says_what_it_is_and_its_state": "what repr() prints",
+    "test_endpoint_statistics_are_a_frozen_record": "statistics(), which are Weft's",
+    "test_endpoints_as_many_as_ep_cnt_says_can_be_open": "Weft's limit",
+    "test_getinfo_more_endpoints_than_the_nic_has_is_refused": "Weft's limit and words",
     **{f"test_atomic_*[[]*{one}*": "a datatype that these providers do not offer" for one in _NOT_OFFERED},
     **{f"test_atomic_*_agrees_with_numpy[[]*-{one}]": "another width is run, of the same kind" for one in _SAME_KIND},
 }
@@ -97,6 +107,13 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_fetch_atomicv_and_msg_scatter_the_result": "FI_DIFF is not offered",
         "test_atomic_read_needs_no_descriptor_of_an_operand": "fi_fetch_atomicv counts operands, of a read too",
         "test_message_to_an_endpoint_that_has_closed_fails*": f"no error entry over tcp; over shm it {CRASHES}",
+        "test_ep_getname_before_enable_is_badstate": "an endpoint has its name before it is enabled",
+        "test_ep_that_initiates_nothing_needs_no_transmit_queue": "an endpoint needs queues that it does not use",
+        "test_ep_bind_after_enable_is_badstate": "a counter is bound to an endpoint that is enabled",
+        "test_ep_bind_flags_are_checked[[]<lambda>-0-BadFlags1]": "a counter is bound without flags",
+        "test_ep_remote_counter_needs_rma_event": "a counter of FI_REMOTE_WRITE is bound without FI_RMA_EVENT",
+        "test_ep_options_tell_the_limits": "the options of fi_getopt that tell limits are not there",
+        "test_ep_of_another_type_is_invalid": "FI_ENODATA, and not FI_EINVAL, for another type of endpoint",
     },
     "ofi:tcp": {
         "test_rma_writedata_delivers_data_at_the_target": "the entry of remote data lacks FI_RMA",
@@ -117,6 +134,9 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_cancel_ends_a_receive*": "the error entry of a cancelled receive has FI_COMPLETION too",
         "test_completion_tells_the_source*": "every peer has an fi_addr at once, inserted or not",
         "test_source_is_not_told_without_the_capability*": "the source is told without FI_SOURCE",
+        "test_av_event_mode_reports_to_an_event_queue": "FI_EVENT of a vector is ignored",
+        "test_ep_src_addr_of_the_info_is_used": "src_addr is the beginning of the name",
+        "test_ep_bind_flags_are_checked[[]<lambda>-TRANSMIT-BadFlags]": "flags of the binding of a vector are ignored",
     },
 }
 
@@ -127,9 +147,12 @@ DIFFERENCES_OF_2 = {
     "ofi:tcp": {
         "test_directed_receive_takes_messages_of_its_source_alone[[]msg]": "a directed receive takes others' messages",
         "test_rma_remote_data_has_its_source": "the entry of remote data has no source",
+        "test_av_event_mode_reports_to_an_event_queue": "FI_EVENT of a vector is ignored",
     },
     "ofi:shm": {
         "test_rma_fenced_operation_completes_after_all_before_it": "FI_FENCE orders no completions",
+        "test_av_insert_gives_sequential_indices*": "fi_av_lookup leaves fi_shm:// of the name out",
+        "test_av_takes_bytes_as_c_strings": "fi_av_lookup leaves fi_shm:// of the name out",
     },
 }
 

@@ -20,6 +20,9 @@ ALL_CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE
 KEY = 4
 
 
+WEFT_SERVICE = ("weft0", "77", "weft://0/1/77")
+
+
 @dataclass
 class Provider:
     """The provider that the tests run on.
@@ -28,6 +31,9 @@ class Provider:
     application   called with a domain and an endpoint: takes the steps that these bits require of a program.
     choose        called with a function that makes hints for capabilities, and these: its offer (default: the first).
     adapt         called with a domain before anything is opened in it.
+    addresses     called with a number: as many addresses that no endpoint has (default: Weft's).
+    peers         called with a number: as many addresses that a vector takes (default: the same).
+    service       (node, service, address): what names an address; None where the provider has no such names.
     """
 
     name: str = "weft"
@@ -35,6 +41,18 @@ class Provider:
     application: Any = None
     choose: Any = None
     adapt: Any = None
+    addresses: Any = None
+    peers: Any = None
+    service: Any = WEFT_SERVICE
+
+    @property
+    def weft(self) -> bool:
+        """True for a provider of Weft's own: tests then check words and addresses too, which are Weft's."""
+        return self.choose is None
+
+    def words(self, text: str) -> str | None:
+        """What pytest.raises(match=) checks of a message: nothing over a provider that is not Weft's."""
+        return text if self.weft else None
 
     def offer(self, caps: int, asked: Callable[[int], fi.Info]) -> fi.Info:
         """The offer that the tests use."""
@@ -42,6 +60,18 @@ class Provider:
 
 
 PROVIDER = Provider()
+
+
+def addresses(count: int) -> list[Any]:
+    """Addresses of the provider that no endpoint has."""
+    if PROVIDER.addresses is not None:
+        return list(PROVIDER.addresses(count))
+    return [f"weft://0/1/{pid}" for pid in range(100, 100 + count)]
+
+
+def peers(count: int) -> list[Any]:
+    """Addresses that a vector takes; some providers take those of open endpoints alone."""
+    return addresses(count) if PROVIDER.peers is None else list(PROVIDER.peers(count))
 
 
 libc = ctypes.CDLL(None, use_errno=True)

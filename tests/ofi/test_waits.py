@@ -66,6 +66,28 @@ def test_queue_without_wait_object_refuses_sread(provider: str) -> None:
         assert a.cq.fd == -1
 
 
+@pytest.mark.parametrize("wait_obj", [fi.WAIT_NONE, fi.WAIT_YIELD, fi.WAIT_UNSPEC])
+def test_trywait_needs_a_wait_object_of_the_provider(provider: str, wait_obj: int) -> None:
+    """fi_poll(3) fi_trywait: the library reads the object's wait object, and would end the process without one."""
+    with (
+        pair(provider) as (a, _),
+        a.fabric.eq_open(wait_obj=wait_obj) as eq,
+        a.domain.cq_open(wait_obj=wait_obj) as cq,
+        a.domain.cntr_open(wait_obj=wait_obj) as cntr,
+    ):
+        chosen = wait_obj == fi.WAIT_UNSPEC  # the provider's own choice: shm has a wait object for events alone
+        has = [eq, *((cq, cntr) if provider == "ofi:tcp" else ())] if chosen else []
+        for one in (cq, cntr, eq):
+            if one in has:
+                a.fabric.trywait([one])
+                continue
+            with pytest.raises(fi.InvalidArgument, match="no wait object"):
+                a.fabric.trywait([one])
+            if one is not cntr:
+                with pytest.raises(fi.InvalidArgument, match="no wait object"):
+                    one.trywait()
+
+
 def test_descriptor_tells_of_completions() -> None:
     with pair("ofi:tcp", **FD) as (a, b):
         room = bytearray(4)

@@ -6,7 +6,7 @@ them instances of Weft's class for `isinstance()`, by `__class__`; `type()` tell
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ... import errors
@@ -63,13 +63,15 @@ def _refusing(name: str, reason: str) -> Any:
     return call
 
 
-def with_wait_object(asked: int, make: Callable[[int], None], last: WaitObj = WaitObj.WAIT_NONE) -> None:
+def with_wait_object(asked: int, make: Callable[[int], None], last: WaitObj = WaitObj.WAIT_NONE) -> bool:
     """Open with the wait object that was asked for, or one that does the same.
 
     The library's own choice may be FI_WAIT_YIELD (shm's is), which disregards the limit of a wait: libfabric 1.17. Weft
     yields itself there, and WAIT_UNSPEC is a descriptor where the provider has one.
 
     last   opened for WAIT_UNSPEC where the provider has no descriptor.
+
+    Returns True if the library has a wait object of its own there, so that fi_trywait may be called.
     """
     kinds = {
         int(WaitObj.WAIT_UNSPEC): (int(WaitObj.WAIT_FD), int(last)),
@@ -78,8 +80,21 @@ def with_wait_object(asked: int, make: Callable[[int], None], last: WaitObj = Wa
     for kind in kinds[:-1]:
         try:
             make(kind)
-            return
+            return True
         except errors.FabricError as reason:
             if reason.errno not in _NO_WAIT:
                 raise
     make(kinds[-1])
+    return kinds[-1] != WaitObj.WAIT_NONE
+
+
+def trywait(op: str, core: Any, fids: Iterable[Any]) -> bool:
+    """fi_trywait: True if it is safe to sleep on the descriptors of these open objects.
+
+    Raises InvalidArgument for an object without a wait object: the library would end the process.
+    """
+    each = list(fids)
+    for fid in each:
+        if not fid._has_wait:
+            raise errors.InvalidArgument(f"{op}: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op=op)
+    return bool(core.trywait([fid.fid for fid in each]))

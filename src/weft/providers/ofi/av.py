@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["RealAddressVector"]
 
 _IP_SIZES = {int(AddrFormat.SOCKADDR_IN): 16, int(AddrFormat.SOCKADDR_IN6): 28}
+_NAME_MAX = 255  # bytes of a name under FI_ADDR_STR (shm: SMR_NAME_MAX)
 
 
 def _class() -> type:
@@ -81,7 +82,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
 
         flags   those of the library. `fi.SYNC_ERR`: context is a list that receives an error number for each address.
 
-        Raises InvalidArgument, and the library's refusal; nothing after the bad address is inserted.
+        Raises InvalidArgument, and the library's refusal: none of the addresses is inserted then (but under SYNC_ERR).
         Source: fi_av(3) fi_av_insert.
         """
         op = "av.insert"
@@ -98,13 +99,18 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
             raise errors.InvalidArgument(f"{op}: with SYNC_ERR, context has to be a list for the error numbers", op=op)
         found: list[int] = []
         status: list[int] = []
+        new: list[int] = []
         for name in names:
             try:
                 found.append(self.insert_one(packed_or_text(name, self._format()), int(flags) & ~int(AvFlag.SYNC_ERR)))
-                self._inserted.add(found[-1])
+                if found[-1] not in self._inserted:
+                    new.append(found[-1])
+                    self._inserted.add(found[-1])
                 status.append(0)
             except errors.FabricError as reason:
                 if not sync:
+                    if new:
+                        self.remove(new)
                     raise
                 found.append(ADDR_NOTAVAIL)
                 status.append(int(reason.errno or Errno.EINVAL))
@@ -124,10 +130,13 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         return list(_args.each(op, "addr", addr, "addresses, or one")), False
 
     def insertsvc(self, node: str | None, service: str | None = None, flags: int = 0, context: Any = None) -> int:
-        """Insert an address given as node and service (fi_av_insertsvc). Raises the library's refusal."""
+        """Insert an address given as node and service (fi_av_insertsvc). Raises InvalidArgument without one of them,
+        and the library's refusal."""
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
         _args.whole("av.insertsvc", flags=flags)
+        if node is None or service is None:  # providers of libfabric 1.17 and 2.5 read both
+            raise errors.InvalidArgument("av.insertsvc: the library needs a node and a service", op="av.insertsvc")
         found: int = self.insertsvc_core(node, service, int(flags))
         self._inserted.add(found)
         return found
@@ -195,10 +204,21 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
 
 
 def packed_or_text(addr: Any, addr_format: int) -> bytes | str:
-    """An address as the extension takes it: text under FI_ADDR_STR, otherwise bytes."""
+    """An address as the extension takes it: text under FI_ADDR_STR, otherwise bytes. Raises InvalidArgument.
+
+    The library does not check: it would read past the end of a short socket address, and cut a long name.
+    """
     if addr_format == AddrFormat.ADDR_STR and isinstance(addr, (str, bytes, bytearray)):
-        return addr if isinstance(addr, str) else bytes(addr)
-    raw = packed(addr, addr_format)
-    if raw is None:
+        raw = addr.encode() if isinstance(addr, str) else bytes(addr)
+        name = raw.removesuffix(b"\0")
+        if not name or b"\0" in name or len(name) > _NAME_MAX:
+            raise errors.InvalidArgument(f"{addr!r} is no address of this provider: 1 to {_NAME_MAX} bytes, no NUL")
+        return addr if isinstance(addr, str) else raw
+    packed_addr = packed(addr, addr_format)
+    if packed_addr is None:
         raise errors.InvalidArgument("None is no address")
-    return raw
+    if len(packed_addr) != _IP_SIZES.get(addr_format, len(packed_addr)) or not packed_addr:
+        raise errors.InvalidArgument(
+            f"{addr!r} is no address of this provider\n  try: what getname() returned at the peer, or (host, port)"
+        )
+    return packed_addr

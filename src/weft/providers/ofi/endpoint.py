@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
@@ -30,6 +31,9 @@ def _class() -> type:
     return Endpoint
 
 
+# Names of enabled endpoints of shm in this process: shm of libfabric 2.5 ends the process when a second takes one.
+_names: weakref.WeakValueDictionary[str, RealEndpoint] = weakref.WeakValueDictionary()
+_NAMED = "ofi:shm"
 _NEEDS_RECV_QUEUE = "ofi:shm"  # to 2.5; other providers of the library refuse by themselves what they cannot do
 _COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join_collective")
 
@@ -165,6 +169,8 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                     "process\n  try: ep.bind(cq, fi.RECV), also for an endpoint that only sends",
                     op="ep.enable",
                 )
+            if self.domain.provider.name == _NAMED:
+                self._take_name()
             try:
                 self.enable_core()
             except errors.BadState as reason:
@@ -177,14 +183,29 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                 ) from reason
             self._enabled = True
 
+    def _take_name(self) -> None:
+        name = self.getname_core()
+        holder = _names.setdefault(name, self)
+        if holder is self:
+            return
+        if not holder._closed:
+            raise errors.AddressInUse(
+                f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint",
+                op="ep.enable",
+            )
+        _names[name] = self
+
     def getname(self) -> Any:
         """The endpoint's address, to be given to peers (fi_getname): bytes, or a str under FI_ADDR_STR."""
         _handle.check(self, "ep.getname")
         return self.getname_core()
 
     def setname(self, addr: object) -> None:
-        """Choose the endpoint's address, before enable() (fi_setname). Raises the library's refusal."""
+        """Choose the endpoint's address, before enable() (fi_setname). Raises BadState after enable(), where tcp would
+        rename an endpoint that peers know already; and the library's refusal."""
         _handle.check(self, "ep.setname")
+        if self._enabled:
+            raise errors.BadState(f"ep.setname: {self!r} has its address already", op="ep.setname")
         self.setname_core(packed_or_text(addr, int(self.info.addr_format)))
 
     # ---- connections -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ...fi import _args, _handle
 from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry
 from ...flags import EqEvent, Flag, WaitObj
 from . import info as _info
-from ._common import Real, later, stands_for, unless_used, with_wait_object
+from ._common import Real, later, stands_for, trywait, unless_used, with_wait_object
 from .request import RealRequest
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         def make(kind: int) -> None:
             _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, kind)
 
-        with_wait_object(int(wait_obj), make, WaitObj.WAIT_UNSPEC)
+        self._has_wait = with_wait_object(int(wait_obj), make, WaitObj.WAIT_UNSPEC)
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -147,9 +147,9 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             return 1
 
     def trywait(self) -> bool:
-        """True if it is safe to sleep on `fd` (fi_trywait)."""
+        """True if it is safe to sleep on `fd` (fi_trywait). Raises InvalidArgument without a wait object."""
         _handle.check(self, "eq.trywait")
-        return self.fabric._core.trywait([self.fid])
+        return trywait("eq.trywait", self.fabric._core, [self])
 
     def close(self) -> None:
         """Close the queue (fi_close); unread events are lost. Raises Busy while something is bound to it."""

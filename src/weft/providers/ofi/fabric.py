@@ -13,7 +13,7 @@ from ...fi.fabric import Fabric
 from ...fi.registry import find
 from ...flags import Flag, WaitObj
 from . import info as _info
-from ._common import unless_used
+from ._common import trywait, unless_used
 from .domain import RealDomain
 from .eq import RealEventQueue
 from .library import PREFIX, load
@@ -70,18 +70,16 @@ class RealFabric(Fabric):
         return RealPassiveEndpoint(self, info, context)
 
     def trywait(self, fids: Iterable[Any]) -> None:
-        """Check that it is safe to sleep on the descriptors of these objects (fi_trywait). Raises Again if not."""
+        """Check that it is safe to sleep on the descriptors of these objects (fi_trywait). Raises Again if not, and
+        InvalidArgument for an object without a wait object (shm has none for queues of completions)."""
         _handle.check(self, "trywait")
         each = _args.each("trywait", "fids", fids, "queues and counters")
         for fid in each:
-            if not hasattr(fid, "fid") or not hasattr(fid, "wait_obj"):
+            if not hasattr(fid, "fid") or not hasattr(fid, "_has_wait"):
                 raise TypeError(f"trywait: fids are queues and counters of this fabric, not {fid!r}")
             _handle.check(fid, "trywait")
-            if fid.wait_obj == WaitObj.WAIT_NONE:
-                raise errors.InvalidArgument(
-                    f"trywait: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op="trywait"
-                )
-        if any(getattr(fid, "waiting", int)() for fid in each) or not self._core.trywait([fid.fid for fid in each]):
+        ready = trywait("trywait", self._core, each)
+        if not ready or any(getattr(fid, "waiting", int)() for fid in each):
             raise errors.Again(
                 "trywait: an object has something to read, or needs progress: read it first", op="trywait"
             )

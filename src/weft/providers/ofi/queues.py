@@ -11,7 +11,7 @@ from ..._nic import Status
 from ...fi import _args, _handle
 from ...fi.cq import DEFAULT_SIZE, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from ...flags import CntrEvents, CqFormat, CqWaitCond, Errno, WaitObj
-from ._common import Real, later, stands_for, unless_used, with_wait_object
+from ._common import Real, later, stands_for, trywait, unless_used, with_wait_object
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -85,7 +85,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
                 self, domain, size, flags, int(self.format), kind, signaling_vector, wait_cond, waits
             )
 
-        with_wait_object(wait_obj, make)
+        self._has_wait = with_wait_object(wait_obj, make)
         self.wait_obj = WaitObj(wait_obj)
         self._size = size
         self._site = _handle.here(3)
@@ -119,9 +119,11 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
         return self.waiting()
 
     def trywait(self) -> bool:
-        """True if it is safe to sleep on `fd` (fi_trywait): the queue is empty, and the descriptor armed."""
+        """True if it is safe to sleep on `fd` (fi_trywait): the queue is empty, and the descriptor armed.
+
+        Raises InvalidArgument where the provider has no wait object for the queue."""
         _handle.check(self, "cq.trywait")
-        return not self.waiting() and self.domain.fabric._core.trywait([self.fid])
+        return not self.waiting() and trywait("cq.trywait", self.domain.fabric._core, [self])
 
     def signal(self) -> None:
         """Wake a waiting sread (fi_cq_signal). Raises the library's refusal."""
@@ -186,7 +188,9 @@ class RealCounter(Real, _nic.OfiCounterCore):
             raise errors.InvalidArgument(f"cntr_open: events {events!r} is not one of FI_CNTR_EVENTS_*", op="cntr_open")
         self.events = CntrEvents(events)
         self._fd = -1
-        with_wait_object(wait_obj, lambda kind: _nic.OfiCounterCore.__init__(self, domain, events, kind, flags))
+        self._has_wait = with_wait_object(
+            wait_obj, lambda kind: _nic.OfiCounterCore.__init__(self, domain, events, kind, flags)
+        )
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)

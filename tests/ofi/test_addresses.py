@@ -1,0 +1,122 @@
+"""Addresses over a real libfabric: names that are chosen, and vectors."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+import pytest
+from tests.ofi.support import Node, finish, offer, open_node, pair, post
+
+from weft import fi
+
+
+def free(provider: str) -> Any:
+    """An address that no endpoint has."""
+    if provider == "ofi:shm":
+        return f"fi_shm://{os.getpid()}:chosen"
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return ("127.0.0.1", one.getsockname()[1])
+
+
+def send(a: Node, b: Node, to: int, text: bytes) -> None:
+    room = bytearray(len(text))
+    b.ep.trecv(room, tag=1)
+    post(lambda: a.ep.tsend(text, dest_addr=to, tag=1), a, b)
+    finish(b, 1, a)
+    finish(a, 1, b)
+    assert room == text
+
+
+def test_chosen_name_is_where_peers_reach_the_endpoint(provider: str) -> None:
+    info, address = offer(provider), free(provider)
+    a, b = open_node(info), open_node(info, before=lambda node: node.ep.setname(address))
+    send(a, b, a.av.insert(address), b"to the chosen name")
+    assert a.av.insert(b.ep.getname()) == a.av.insert(address)
+    b.close()
+    again = open_node(info, before=lambda node: node.ep.setname(address))  # free since close()
+    again.close()
+    a.close()
+
+
+def test_name_is_fixed_when_the_endpoint_is_enabled(provider: str) -> None:
+    with pair(provider) as (a, b):
+        name = a.ep.getname()
+        with pytest.raises(fi.BadState, match="setname"):
+            a.ep.setname(free(provider))
+        assert a.ep.getname() == name
+        send(b, a, b.to(a), b"hello")
+
+
+def test_name_of_another_endpoint_here_is_taken(provider: str) -> None:
+    """shm of libfabric 2.5 would end the process."""
+    with pair(provider) as (a, _), a.domain.endpoint(a.info) as ep:
+        ep.bind(a.cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(a.av)
+        with pytest.raises(fi.AddressInUse):
+            _claim(ep, a.ep.getname())
+        assert not ep.enabled
+        ep.setname(free(provider))
+        ep.enable()
+
+
+def _claim(ep: Any, name: Any) -> None:
+    ep.setname(name)
+    ep.enable()
+
+
+def test_peer_that_was_removed_is_inserted_and_reached_again(provider: str) -> None:
+    with pair(provider) as (a, b):
+        to = a.to(b)
+        send(a, b, to, b"before")
+        a.av.remove(to)
+        assert a.av.count() == 0
+        with pytest.raises(fi.InvalidArgument):
+            a.ep.tsend(b"x", dest_addr=to, tag=1)
+        again = a.to(b)
+        assert a.av.count() == 1
+        send(a, b, again, b"after")
+
+
+def test_vector_takes_the_next_endpoint_in_the_place_of_one_that_closed(provider: str) -> None:
+    """A program replaces a peer: it removes the old address, and inserts the new one."""
+    info = offer(provider)
+    a, old = open_node(info), open_node(info)
+    to = a.to(old)
+    send(a, old, to, b"to the old one")
+    a.av.remove(to)
+    old.close()
+    new = open_node(info)
+    send(a, new, a.to(new), b"to the new one")
+    assert a.av.count() == 1
+    new.close()
+    a.close()
+
+
+def test_refused_insertion_leaves_the_vector_as_it_was(provider: str) -> None:
+    with pair(provider) as (a, b):
+        to = a.to(a)
+        with pytest.raises(fi.InvalidArgument):
+            a.av.insert([a.ep.getname(), b.ep.getname(), 7])
+        assert a.av.count() == 1
+        assert a.av.lookup(to)
+        send(a, b, a.to(b), b"hello")
+
+
+@pytest.mark.parametrize("bad", [b"", "", b"\0", "x" * 256, b"\0\1", b"\2\0" + bytes(13), bytes(17)])
+def test_what_is_no_address_does_not_reach_the_library(provider: str, bad: object) -> None:
+    """The library reads a socket address without looking at its length, and cuts a long name."""
+    with pair(provider) as (a, _), a.domain.endpoint(a.info) as ep:
+        for call in (a.av.insert, a.av.straddr, ep.setname):
+            with pytest.raises(fi.InvalidArgument):
+                call(bad)
+        assert a.av.count() == 0
+
+
+@pytest.mark.parametrize(("node", "service"), [(None, None), ("127.0.0.1", None), (None, "77")])
+def test_service_is_inserted_with_its_node(provider: str, node: str | None, service: str | None) -> None:
+    """The library would end the process."""
+    with pair(provider) as (a, _), pytest.raises(fi.InvalidArgument, match="node and a service"):
+        a.av.insertsvc(node, service)
