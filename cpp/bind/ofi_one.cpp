@@ -99,8 +99,8 @@ PyObject* post(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
   OfiEp* ep = nb::inst_ptr<OfiCore<OfiEp>>(self)->box.get();
   OfiCall c;
   PyObject* context = nullptr;
-  if (!plain_call<M>(args, nargs, kwnames, &c, &context) || ep == nullptr || !ep->usable() || !plain_peer<kReceives>(*ep, c.peer) ||
-      !M::whole(*ep)) [[unlikely]] {
+  if (!plain_call<M>(args, nargs, kwnames, &c, &context) || ep == nullptr || !ep->usable() ||
+      !plain_peer<kReceives>(*ep, c.peer) || !M::whole(*ep)) [[unlikely]] {
     return general(g_method<M>, self, args, nargs, kwnames);
   }
   if constexpr (kInjects) {
