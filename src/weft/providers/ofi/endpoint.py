@@ -32,7 +32,7 @@ def _class() -> type:
 
 
 # Names of enabled endpoints of shm in this process: shm of libfabric 2.5 ends the process when a second takes one.
-_names: weakref.WeakValueDictionary[str, RealEndpoint] = weakref.WeakValueDictionary()
+_names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
 _NAMED = "ofi:shm"
 _NEEDS_RECV_QUEUE = "ofi:shm"  # to 2.5; other providers of the library refuse by themselves what they cannot do
 _COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join_collective")
