@@ -62,16 +62,17 @@ class Setting:
 
     def __init__(self) -> None:
         self.queues: list[Queue] = []
+        self.events: list[Events] = []
         self.peers: list[Node] = []
         self.patience = PATIENCE_S
         self.keys = OWN_KEYS
         self.lock = threading.Lock()
 
-    def progress(self, *but: Queue) -> None:
+    def progress(self, *but: Queue | Events) -> None:
         """Read all queues but some, unless another thread is doing it."""
         if self.lock.acquire(blocking=False):
             try:
-                for queue in self.queues:
+                for queue in [*self.queues, *self.events]:
                     if queue not in but:
                         queue.keep()
             finally:
@@ -134,6 +135,50 @@ class Queue:
         if self.kept and isinstance(self.kept[0], fi.CqErrEntry):
             return self.kept.popleft()
         return self.real["readerr"](*args, **more)
+
+
+class Events:
+    """The reading calls of an event queue: each reads the test's other queues too, whose events it keeps for them."""
+
+    def __init__(self, eq: Any) -> None:
+        self.eq = eq
+        self.kept: collections.deque[Any] = collections.deque()
+        self.real = {name: getattr(eq, name) for name in ("read", "readerr")}
+        eq.read, eq.sread, eq.readerr = self.read, self.sread, self.readerr
+
+    def keep(self) -> None:
+        try:
+            found = self.real["read"]()
+        except fi.Available:
+            found = self.real["readerr"]()
+        except fi.BadState:
+            SETTING.events.remove(self)
+            return
+        if found is not None:
+            self.kept.append(found)
+
+    def read(self, flags: int = 0) -> Any:
+        SETTING.progress()
+        if self.kept and isinstance(self.kept[0], fi.EqErrEntry):
+            raise fi.Available("a request failed: readerr() has its error")
+        return self.kept.popleft() if self.kept else None
+
+    def sread(self, timeout: float | None = None, flags: int = 0) -> Any:
+        end = time.monotonic() + min(SETTING.patience, SETTING.patience if timeout is None else timeout)
+        while True:
+            found = self.read(flags)
+            if found is not None:
+                return found
+            if time.monotonic() > end:
+                raise fi.Again("no event")
+            time.sleep(0.0001)
+
+    def readerr(self, flags: int = 0) -> Any:
+        return self.kept.popleft() if self.kept else self.real["readerr"](flags)
+
+
+def adapt_events(eq: Any) -> None:
+    SETTING.events.append(Events(eq))
 
 
 def application(domain: Any, ep: Any) -> None:
@@ -220,6 +265,12 @@ def choose(name: str, asked: Callable[[int], fi.Info], caps: int) -> fi.Info:
     pytest.skip(f"{name} of {library.version_text()} has no offer for {fi.Flag(caps)!r} with these hints")
 
 
+def settle(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + SETTING.patience
+    while not done() and time.monotonic() < end:
+        SETTING.progress()
+
+
 def free_addresses(name: str, count: int) -> list[Any]:
     """Addresses of a provider on this host that no endpoint has: of ports that were free now, or of new names."""
     if name == "ofi:shm":
@@ -243,6 +294,7 @@ def open_peers(name: str, count: int) -> list[Any]:
 def begin(name: str, failing: bool) -> None:
     PROVIDER.name, PROVIDER.required, PROVIDER.application = name, 0, application
     PROVIDER.choose, PROVIDER.adapt = functools.partial(choose, name), adapt_domain
+    PROVIDER.events, PROVIDER.settle = adapt_events, settle
     PROVIDER.addresses = functools.partial(free_addresses, name)
     PROVIDER.peers = functools.partial(open_peers, name) if name == "ofi:shm" else None
     PROVIDER.service = None
@@ -254,8 +306,9 @@ def begin(name: str, failing: bool) -> None:
 
 def end() -> None:
     PROVIDER.name, PROVIDER.required, PROVIDER.application = "weft", 0, None
-    PROVIDER.choose = PROVIDER.adapt = PROVIDER.addresses = PROVIDER.peers = None
+    PROVIDER.choose = PROVIDER.adapt = PROVIDER.events = PROVIDER.settle = PROVIDER.addresses = PROVIDER.peers = None
     PROVIDER.service = WEFT_SERVICE
     SETTING.queues.clear()
+    SETTING.events.clear()
     while SETTING.peers:
         SETTING.peers.pop().close()

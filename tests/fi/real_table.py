@@ -14,7 +14,7 @@ VERSION = (1, 17)
 
 MODULES = (
     *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
-    *("test_msg", "test_tagged", "test_cntr", "test_cq", "test_av", "test_endpoint"),
+    *("test_msg", "test_tagged", "test_cntr", "test_cq", "test_av", "test_endpoint", "test_cm"),
 )
 
 _NOT_OFFERED = ("LONG_DOUBLE", "DOUBLE_COMPLEX", "FLOAT16", "BFLOAT16", "FLOAT8")
@@ -62,6 +62,13 @@ APART = {
     "test_atomic_selective_completion_and_flags": "Weft's check: libfabric ignores what it does not know",
     "test_atomic_on_a_read_only_page_is_an_error_completion": "regions of memory that is not there, which Weft has",
     "test_local_buffer_without_memory_behind_it_is_refused": "regions of memory that is not there, which Weft has",
+    "test_shutdown_from_a_stranger_ends_no_connection": "messages of Weft's connections",
+    "test_accept_with_a_stale_number_connects_nothing": "messages of Weft's connections",
+    "test_connected_endpoint_admits_only_its_peer_to_memory": "an address of Weft's, which others can name",
+    "test_message_of_a_stranger_is_refused_by_a_connected_endpoint": "an address of Weft's, which others can name",
+    "test_wrong_steps_have_their_errors": "Weft's words and limits; a test for each step runs",
+    "test_two_processes_connect_transfer_and_part": "processes with Weft's settings; tests/ofi has those of libfabric",
+    "test_peer_that_is_killed_is_a_shutdown": "processes with Weft's settings; tests/ofi has those of libfabric",
     "test_av_unsupported_is_refused": "which flags Weft refuses",
     "test_av_insert_of_no_address_is_invalid_and_inserts_nothing": "Weft's addresses",
     "test_av_insertsvc_takes_an_address_of_weft": "Weft's addresses",
@@ -120,6 +127,9 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_message_longer_than_its_receive_is_cut*": "len, olen, flags of FI_ETRUNC are others",
         "test_rma_fenced_operation_completes_after_all_before_it": "FI_FENCE is not offered, and ignored",
         "test_cntr_counts_operations_of_peers": "FI_RMA_EVENT is not offered: FI_REMOTE_WRITE counts nothing",
+        "test_rejected_endpoint_may_retry": "an endpoint that was refused does not connect again",
+        "test_shutdown_is_an_event_and_ends_transfers_both_ways": "a transfer after fi_shutdown is not refused at once",
+        "test_shutdown_with_flags_is_refused_and_ends_nothing": "flags of fi_shutdown are ignored",
     },
     "ofi:shm": {
         "test_receive_takes_the_oldest_matching_message": "a receive of any tag misses earlier messages",

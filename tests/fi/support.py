@@ -31,6 +31,8 @@ class Provider:
     application   called with a domain and an endpoint: takes the steps that these bits require of a program.
     choose        called with a function that makes hints for capabilities, and these: its offer (default: the first).
     adapt         called with a domain before anything is opened in it.
+    events        called with an event queue before it is bound to anything.
+    settle        called with a condition: makes progress until it is true, or the watchdog's time is over.
     addresses     called with a number: as many addresses that no endpoint has (default: Weft's).
     peers         called with a number: as many addresses that a vector takes (default: the same).
     service       (node, service, address): what names an address; None where the provider has no such names.
@@ -41,6 +43,8 @@ class Provider:
     application: Any = None
     choose: Any = None
     adapt: Any = None
+    events: Any = None
+    settle: Any = None
     addresses: Any = None
     peers: Any = None
     service: Any = WEFT_SERVICE

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ofi.support import CAPS, offer
+from tests.ofi.support import CAPS, offer, pair
 
 from weft import fi
 
@@ -93,6 +93,77 @@ def test_rejected_request_is_an_error_event() -> None:
         assert failed.err == fi.ECONNREFUSED
         with pytest.raises(fi.InvalidArgument, match="answered already"):
             pep.reject(request.info.handle)
+
+
+SENDING: dict[str, Any] = {
+    "send": lambda ep: ep.send(b"x"),
+    "inject": lambda ep: ep.inject(b"x"),
+    "write": lambda ep: ep.write(b"x", addr=0, key=1),
+    "inject_write": lambda ep: ep.inject_write(b"x", None, 0, 1),
+    "read": lambda ep: ep.read(bytearray(1), addr=0, key=1),
+    "sendmsg": lambda ep: ep.sendmsg(fi.Msg([b"x"])),
+}
+
+
+@pytest.mark.parametrize("call", SENDING)
+def test_endpoint_that_is_not_connected_sends_nothing(call: str) -> None:
+    """The library would end the process. Receives may be posted before."""
+    with listener() as (info, _, domain, eq, pep), contextlib.ExitStack() as undo:
+        mine, my_cq = endpoint(domain, eq, info, undo)
+        with pytest.raises(fi.FabricError, match="not connected") as caught:
+            SENDING[call](mine)
+        assert caught.value.errno == fi.ENOTCONN
+        room = bytearray(1)
+        mine.connect(pep.getname())
+        mine.recv(room, context="got")
+        with pytest.raises(fi.FabricError, match="not connected"):
+            SENDING[call](mine)
+        theirs, their_cq = endpoint(domain, eq, event(eq, fi.EqEvent.CONNREQ).info, undo)
+        theirs.accept()
+        for _ in range(2):
+            event(eq, fi.EqEvent.CONNECTED, my_cq, their_cq)
+        theirs.send(b"!")
+        seen: list[Any] = []
+        end = time.monotonic() + 30
+        while not seen and time.monotonic() < end:
+            their_cq.read()
+            seen += my_cq.read()
+        assert seen[0].op_context == "got"
+        assert room == b"!"
+    with pytest.raises(fi.BadState, match="closed"):
+        SENDING[call](mine)
+
+
+def test_request_has_one_endpoint() -> None:
+    """fi_endpoint takes the library's handle of the request: a second use would be of freed memory."""
+    with listener() as (info, _, domain, eq, pep), contextlib.ExitStack() as undo:
+        mine, cq = endpoint(domain, eq, info, undo)
+        mine.connect(pep.getname())
+        request = event(eq, fi.EqEvent.CONNREQ).info
+        theirs, _ = endpoint(domain, eq, request, undo)
+        with pytest.raises(fi.InvalidArgument, match="has its endpoint"):
+            domain.endpoint(request)
+        with pytest.raises(fi.InvalidArgument, match="has an endpoint"):
+            pep.reject(request.handle)
+        theirs.accept()
+        assert {event(eq, fi.EqEvent.CONNECTED, cq).fid for _ in range(2)} == {mine, theirs}
+
+
+def test_request_that_was_rejected_has_no_endpoint() -> None:
+    with listener() as (info, _, domain, eq, pep), contextlib.ExitStack() as undo:
+        mine, _ = endpoint(domain, eq, info, undo)
+        mine.connect(pep.getname())
+        request = event(eq, fi.EqEvent.CONNREQ).info
+        pep.reject(request.handle)
+        with pytest.raises(fi.InvalidArgument, match="was rejected"):
+            domain.endpoint(request)
+
+
+def test_connectionless_endpoint_has_no_peer_and_no_end(provider: str) -> None:
+    with pair(provider) as (a, _):
+        for call in (a.ep.shutdown, a.ep.getpeer, a.ep.accept):
+            with pytest.raises(fi.NotSupported, match="EP_MSG"):
+                call()
 
 
 def test_own_events_come_back() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.attrs import Info
-from ...flags import BindFlag, Control, EpType, Flag, Opt, OptLevel
+from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector, packed_or_text
 from .eq import RealEventQueue
@@ -35,6 +36,14 @@ def _class() -> type:
 _names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
 _NAMED = "ofi:shm"
 _NEEDS_RECV_QUEUE = "ofi:shm"  # to 2.5; other providers of the library refuse by themselves what they cannot do
+# What a connected endpoint may do once the event queue has reported the connection.
+_SENDING = (
+    *("send", "sendv", "sendmsg", "senddata", "inject", "injectdata"),
+    *("tsend", "tsendv", "tsendmsg", "tsenddata", "tinject", "tinjectdata"),
+    *("write", "writev", "writemsg", "writedata", "inject_write", "inject_writedata", "read", "readv", "readmsg"),
+    *("atomic", "atomicv", "atomicmsg", "inject_atomic", "fetch_atomic", "fetch_atomicv", "fetch_atomicmsg"),
+    *("compare_atomic", "compare_atomicv", "compare_atomicmsg"),
+)
 _COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join_collective")
 
 
@@ -67,10 +76,22 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._eq: Any = None
         self._enabled = False
         self._request = info.handle if isinstance(info.handle, RealRequest) else None
+        if self._request is not None and (self._request.taken or self._request.answered):
+            raise errors.InvalidArgument(
+                f"endpoint: {self._request!r} has its endpoint, or was rejected\n  try: the info of another request",
+                op="endpoint",
+            )
         _nic.OfiEndpointCore.__init__(self, domain, domain.fabric.native(info))
+        if self._request is not None:
+            self._request.taken = True
         domain.fabric._fids[self.fid] = self
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
+        self._linked = info.ep_attr.type != EpType.EP_MSG
+        if not self._linked:
+            me = weakref.ref(self)
+            for name in _SENDING:
+                self.__dict__[name] = functools.partial(_when_linked, me, name)
 
     @property
     def _made_in(self) -> int:  # type: ignore[override]
@@ -236,23 +257,34 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._request.answered = True
         self.accept_core(data)
 
+    def _link(self) -> None:
+        """The event queue has reported the connection: calls go straight to the extension."""
+        if not self._linked:
+            self._linked = True
+            for name in _SENDING:
+                if getattr(self.__dict__.get(name), "func", None) is _when_linked:
+                    del self.__dict__[name]
+
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown). Raises the library's refusal."""
-        _handle.check(self, "ep.shutdown")
+        self._connected_kind("ep.shutdown")
         _args.whole("ep.shutdown", flags=flags)
         self.shutdown_core(int(flags))
 
     def getpeer(self) -> Any:
         """The address of the peer (fi_getpeer). Raises the library's refusal."""
-        _handle.check(self, "ep.getpeer")
+        self._connected_kind("ep.getpeer")
         return self.getpeer_core()
 
-    def _connectable(self, op: str) -> None:
+    def _connected_kind(self, op: str) -> None:
         _handle.check(self, op)
         if self.info.ep_attr.type != EpType.EP_MSG:
             raise errors.NotSupported(
                 f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo", op=op
             )
+
+    def _connectable(self, op: str) -> None:
+        self._connected_kind(op)
         if self._eq is None:
             raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
 
@@ -329,3 +361,17 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "enabled" if self._enabled else "disabled"
         return f"<Endpoint {self.domain.provider.name} {state}>"
+
+
+def _when_linked(found: weakref.ref[RealEndpoint], name: str, *args: Any, **more: Any) -> Any:
+    """A transfer of a connected endpoint: refused until it is connected, when the library would end the process."""
+    ep = found()
+    assert ep is not None, "its caller holds the endpoint"
+    if not ep._linked:
+        _handle.check(ep, f"ep.{name}")
+        raise errors.make(
+            Errno.ENOTCONN,
+            f"ep.{name}: {ep!r} is not connected\n  try: wait for the CONNECTED event of its event queue",
+            op=f"ep.{name}",
+        )
+    return getattr(type(ep), name)(ep, *args, **more)

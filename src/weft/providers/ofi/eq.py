@@ -101,6 +101,8 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         if fid == self.fid:
             return event, self._written[data] if flags & Flag.PEEK else self._written.pop(data)
         owner = self.fabric._fids.get(fid)
+        if event == EqEvent.CONNECTED and owner is not None:
+            owner._link()
         if event in _CM:
             info = None
             if context is not None:

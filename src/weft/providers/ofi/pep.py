@@ -92,6 +92,8 @@ class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
             raise TypeError(f"{op}: handle must be info.handle of a CONNREQ event, not {handle!r}")
         if handle.answered or handle.pep is not self:
             raise errors.InvalidArgument(f"{op}: {handle!r} is answered already, or was not made to {self!r}", op=op)
+        if handle.taken:
+            raise errors.InvalidArgument(f"{op}: {handle!r} has an endpoint\n  try: close that endpoint", op=op)
         handle.answered = True
         self.reject_core(handle.number, private_bytes(op, param, paramlen))
 

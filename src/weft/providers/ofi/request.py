@@ -11,14 +11,19 @@ __all__ = ["RealRequest", "private_bytes"]
 
 
 class RealRequest:
-    """A connection request, as `Info.handle` of a CONNREQ event."""
+    """A connection request, as `Info.handle` of a CONNREQ event.
 
-    __slots__ = ("answered", "number", "pep")
+    answered   it was accepted or rejected
+    taken      an endpoint was opened for it: the library's handle is that endpoint's, and freed
+    """
+
+    __slots__ = ("answered", "number", "pep", "taken")
 
     def __init__(self, pep: Any, number: int) -> None:
         self.pep = pep
         self.number = number
         self.answered = False
+        self.taken = False
 
     def __repr__(self) -> str:
         return f"<ConnectionRequest to {self.pep!r}{', answered' if self.answered else ''}>"
