@@ -37,7 +37,8 @@ class Side:
 
     @staticmethod
     def asked(caps: int) -> fi.Info:
-        return fi.Info(caps=caps, ep_attr=fi.EpAttr(type=fi.EP_MSG), fabric_attr=fi.FabricAttr(prov_name=PROVIDER.name))
+        name = "weft" if PROVIDER.weft else PROVIDER.name
+        return fi.Info(caps=caps, ep_attr=fi.EpAttr(type=fi.EP_MSG), fabric_attr=fi.FabricAttr(prov_name=name))
 
     def endpoint(self, info: fi.Info | None = None) -> fi.Endpoint:
         if info is not None and not PROVIDER.weft:  # the level of completion that the tests rely on
