@@ -14,7 +14,7 @@ VERSION = (1, 17)
 
 MODULES = (
     *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
-    *("test_msg", "test_tagged", "test_cntr", "test_cq", "test_av", "test_endpoint", "test_cm"),
+    *("test_msg", "test_tagged", "test_cntr", "test_cq", "test_av", "test_endpoint", "test_cm", "test_fabric"),
 )
 
 _NOT_OFFERED = ("LONG_DOUBLE", "DOUBLE_COMPLEX", "FLOAT16", "BFLOAT16", "FLOAT8")
@@ -69,6 +69,11 @@ APART = {
     "test_wrong_steps_have_their_errors": "Weft's words and limits; a test for each step runs",
     "test_two_processes_connect_transfer_and_part": "processes with Weft's settings; tests/ofi has those of libfabric",
     "test_peer_that_is_killed_is_a_shutdown": "processes with Weft's settings; tests/ofi has those of libfabric",
+    "test_fabric_of_an_unknown_provider_is_enodev": "which providers Weft has",
+    "test_fabric_and_domain_have_names": "Weft's names",
+    "test_domain_alloc_is_an_array_of_the_nic_s_memory": "the memory of Weft's NIC",
+    "test_weft_empty_and_zeros": "the memory of Weft's NIC",
+    "test_trywait_with_unread_entries_is_again": "CompletionQueue.pending(); tests/ofi has trywait",
     "test_av_unsupported_is_refused": "which flags Weft refuses",
     "test_av_insert_of_no_address_is_invalid_and_inserts_nothing": "Weft's addresses",
     "test_av_insertsvc_takes_an_address_of_weft": "Weft's addresses",
@@ -121,6 +126,8 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_ep_remote_counter_needs_rma_event": "a counter of FI_REMOTE_WRITE is bound without FI_RMA_EVENT",
         "test_ep_options_tell_the_limits": "the options of fi_getopt that tell limits are not there",
         "test_ep_of_another_type_is_invalid": "FI_ENODATA, and not FI_EINVAL, for another type of endpoint",
+        "test_domain_bind_takes_one_event_queue": "a domain is bound to no event queue",
+        "test_domain_of_another_name_is_enodev": "fi_domain does not look at the domain's name",
     },
     "ofi:tcp": {
         "test_rma_writedata_delivers_data_at_the_target": "the entry of remote data lacks FI_RMA",

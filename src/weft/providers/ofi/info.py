@@ -97,6 +97,8 @@ def to_native(info: attrs.Info, *, hints: bool = False) -> _nic.OfiInfo:
         part = getattr(info, name)
         if part is not None:
             fields[name] = _numbers(part if isinstance(part, cls) else cls())
+    if hints:
+        _name_opened(info, fields)
     fabric = fields.get("fabric_attr", {})
     name = fabric.get("prov_name")
     if name is not None:
@@ -116,6 +118,17 @@ def to_native(info: attrs.Info, *, hints: bool = False) -> _nic.OfiInfo:
             if name in fields and fields[name]["mode"]:
                 fields[name]["mode"] |= _OURS
     return _nic.ofi_info(fields, None if hints else native)
+
+
+def _name_opened(info: attrs.Info, fields: dict[str, Any]) -> None:
+    """Hints that are opened objects, by their names: fi_getinfo(3) domain_attr.domain and fabric_attr.fabric."""
+    domain, fabric = getattr(info.domain_attr, "domain", None), getattr(info.fabric_attr, "fabric", None)
+    if domain is not None:
+        fields["domain_attr"]["name"] = domain.name
+        fabric = domain.fabric
+    if fabric is not None:
+        names = fields.setdefault("fabric_attr", _numbers(FabricAttr()))
+        names["name"], names["prov_name"] = fabric.name, fabric.provider.name
 
 
 def _numbers(part: Any) -> dict[str, Any]:
@@ -193,6 +206,9 @@ def candidates(asked: Asked, *, named: str | None, bare: bool) -> list[Candidate
     version = min(asked.version, LIBRARY_VERSION)
     found = _nic.ofi_getinfo(version, asked.node, asked.service, flags & ~int(Flag.RESCAN), hints)
     infos = [to_python(one) for one in found]
+    domain = getattr(getattr(asked.hints, "domain_attr", None), "domain", None)
+    if domain is not None:  # rxm of libfabric 1.17 does not look at the name
+        infos = [one for one in infos if one.domain_attr.name == domain.name]
     if bare and not flags & ~int(Flag.RESCAN):
         _listed = infos
     return [_candidate(info) for info in infos]
