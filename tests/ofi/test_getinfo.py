@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.ofi.support import hints, offer
+from tests.ofi.support import hints, offer, open_node
 
 from weft import fi
 
@@ -167,3 +168,22 @@ print(fi.getinfo()[0].fabric_attr.prov_name)
     )
     assert expected in out
     assert out.splitlines()[-1] == "weft"
+
+
+def test_opened_domain_in_the_hints_limits_the_results(provider: str) -> None:
+    """fi_getinfo(3) domain_attr.domain, fabric_attr.fabric."""
+    node = open_node(offer(provider))
+    for asked in (
+        fi.Info(domain_attr=fi.DomainAttr(domain=node.domain)),
+        fi.Info(domain_attr=fi.DomainAttr(domain=node.domain), fabric_attr=fi.FabricAttr(fabric=node.fabric)),
+    ):
+        found = fi.getinfo(hints=asked)
+        assert {info.domain_attr.name for info in found} == {node.domain.name}
+    node.close()
+    wrong: Any = 7
+    for asked in (
+        fi.Info(domain_attr=fi.DomainAttr(domain=wrong), fabric_attr=fi.FabricAttr(prov_name=provider)),
+        fi.Info(fabric_attr=fi.FabricAttr(prov_name=provider, fabric=wrong)),
+    ):
+        with pytest.raises(fi.InvalidArgument, match="opened fabric or domain"):
+            fi.getinfo(hints=asked)

@@ -123,6 +123,9 @@ def to_native(info: attrs.Info, *, hints: bool = False) -> _nic.OfiInfo:
 def _name_opened(info: attrs.Info, fields: dict[str, Any]) -> None:
     """Hints that are opened objects, by their names: fi_getinfo(3) domain_attr.domain and fabric_attr.fabric."""
     domain, fabric = getattr(info.domain_attr, "domain", None), getattr(info.fabric_attr, "fabric", None)
+    for one, parts in ((domain, ("name", "fabric")), (fabric, ("name", "provider"))):
+        if one is not None and not all(hasattr(one, part) for part in parts):
+            raise errors.InvalidArgument(f"getinfo: the hints name an opened fabric or domain, not {one!r}")
     if domain is not None:
         fields["domain_attr"]["name"] = domain.name
         fabric = domain.fabric
