@@ -111,6 +111,7 @@ def test_multi_recv_as_a_default_flag() -> None:
         info.rx_attr.op_flags = fi.MULTI_RECV
 
     with alone(fi.MSG, edit=several) as node:
+        node.ep.setopt(fi.OPT_ENDPOINT, fi.OPT_MIN_MULTI_RECV, 8)
         node.ep.recv(bytearray(256), context="r")
         for _ in range(3):
             node.ep.inject(b"12345678", node.me)

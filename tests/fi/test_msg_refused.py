@@ -23,7 +23,7 @@ from tests.fi.msg_support import (
     sendmsg,
     talkers,
 )
-from tests.fi.support import Node
+from tests.fi.support import PROVIDER, Node
 
 from weft import fi
 
@@ -105,7 +105,7 @@ def test_injected_message_of_more_than_inject_size_is_refused(tagged: bool) -> N
             lambda: node.ep.tinject(data, node.me, TAG) if tagged else node.ep.inject(data, node.me),
             lambda: sendmsg(node, tagged, data, node.me, int(fi.INJECT)),
         ):
-            with pytest.raises(fi.MessageTooLong, match=rf"inject_size, {node.ep.inject_size}: use t?send\(\)"):
+            with pytest.raises(fi.MessageTooLong, match=rf"inject_size,? {node.ep.inject_size}"):
                 call()
 
 
@@ -124,16 +124,17 @@ def test_message_of_more_than_max_msg_size_is_refused(tagged: bool) -> None:
 @kinds
 def test_lists_of_more_than_iov_limit_buffers_are_refused(tagged: bool) -> None:
     with alone() as node:
-        many = [bytearray(1) for _ in range(9)]
+        limit = node.info.tx_attr.iov_limit
+        many = [bytearray(1) for _ in range(limit + 1)]
         sends = node.ep.tsendv if tagged else node.ep.sendv
         receives = node.ep.trecvv if tagged else node.ep.recvv
         more = {"tag": TAG} if tagged else {}
-        with pytest.raises(fi.InvalidArgument, match="9 buffers are more than iov_limit, 8"):
+        with pytest.raises(fi.InvalidArgument, match=f"{limit + 1} buffers.*iov_limit"):
             sends(many, None, node.me, **more)
-        with pytest.raises(fi.InvalidArgument, match="9 buffers are more than iov_limit, 8"):
+        with pytest.raises(fi.InvalidArgument, match=f"{limit + 1} buffers.*iov_limit"):
             receives(many, None, **more)
-        receives(many, None, count=8, **more)
-        sends(many, None, node.me, count=8, **more)
+        receives(many, None, count=limit, **more)
+        sends(many, None, node.me, count=limit, **more)
         node.wait(2)
 
 
@@ -214,7 +215,9 @@ def test_desc_needs_the_right_of_the_call(
 @kinds
 @pytest.mark.parametrize("call", [_send, _recv], ids=["send", "recv"])
 def test_desc_is_needed_under_mr_local(registered: Node, call: Callable[..., None], tagged: bool) -> None:
-    with pytest.raises(fi.InvalidArgument, match="MR_LOCAL and no desc"):
+    over_weft = PROVIDER.name == "weft"
+    refusal = fi.InvalidArgument if over_weft else fi.NoMr  # docs/reference/ofi.md: the check is the binding's
+    with pytest.raises(refusal, match="MR_LOCAL and no desc" if over_weft else "MR_LOCAL, and desc is None"):
         call(registered, tagged, bytearray(8), None)
     call(registered, tagged, bytearray(0), None)  # no memory is accessed
 
