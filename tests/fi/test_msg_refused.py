@@ -215,7 +215,7 @@ def test_desc_needs_the_right_of_the_call(
 @kinds
 @pytest.mark.parametrize("call", [_send, _recv], ids=["send", "recv"])
 def test_desc_is_needed_under_mr_local(registered: Node, call: Callable[..., None], tagged: bool) -> None:
-    over_weft = PROVIDER.name == "weft"
+    over_weft = PROVIDER.weft
     refusal = fi.InvalidArgument if over_weft else fi.NoMr  # docs/reference/ofi.md: the check is the binding's
     with pytest.raises(refusal, match="MR_LOCAL and no desc" if over_weft else "MR_LOCAL, and desc is None"):
         call(registered, tagged, bytearray(8), None)
