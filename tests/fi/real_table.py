@@ -15,7 +15,6 @@ VERSION = (1, 17)
 MODULES = (
     *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
     *("test_msg", "test_msg_multi_recv", "test_msg_refused", "test_tagged", "test_cntr", "test_cq"),
-    *("test_msg", "test_msg_multi_recv", "test_msg_refused", "test_tagged", "test_cntr", "test_cq"),
     *("test_av", "test_endpoint", "test_cm", "test_fabric"),
 )
 
