@@ -14,7 +14,7 @@ VERSION = (1, 17)
 
 MODULES = (
     *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
-    *("test_msg", "test_msg_multi_recv", "test_msg_refused", "test_tagged", "test_cntr", "test_cq"),
+    *("test_msg", "test_msg_multi_recv", "test_msg_refused", "test_mr", "test_tagged", "test_cntr", "test_cq"),
     *("test_av", "test_endpoint", "test_cm", "test_fabric"),
 )
 
@@ -61,6 +61,17 @@ APART = {
     "test_inject_atomic_beyond_inject_size_is_refused": "Weft's inject_size",
     "test_eq_error_is_read_with_readerr": "EventQueue.post_error(), which is Weft's",
     "test_buffer_for_several_messages_is_one": "Weft's limit and words",
+    "test_mr_reg_unsupported_flag_is_badflags": "which flags Weft refuses",
+    "test_mr_reg_key_out_of_range_is_ekeyrejected": "Weft's size of keys",
+    "test_mr_reg_offset_is_reserved": "Weft's check of a reserved field",
+    "test_mr_regattr_hmem_data_is_reserved": "Weft's check of a reserved field",
+    "test_mr_regattr_page_size_is_a_hint_of_the_system_s_sizes": "which page sizes Weft refuses",
+    "test_mr_rma_pmem_needs_a_file_behind_the_memory": "Weft's check of persistent memory",
+    "test_mr_repr_says_key_length_access_and_state": "what repr() prints",
+    "test_mr_reg_of_addresses_without_memory_succeeds": "regions of memory that is not there, which Weft has",
+    "test_mr_access_to_addresses_without_memory_fails": "regions of memory that is not there, which Weft has",
+    "test_mr_without_mode_bits_follows_the_default_rules": "regions of memory that is not there, which Weft has",
+    "test_mr_reg_key_of_8_bytes_works[[]*0]": "these runs give a region without a key one of its own",
     "test_flags_that_are_not_for_the_call_are_refused": "Weft's check: libfabric ignores what it does not know",
     "test_refused_receive_holds_neither_buffer_nor_context": "Weft's check of flags, which refuses the receive",
     "test_atomic_selective_completion_and_flags": "Weft's check: libfabric ignores what it does not know",
@@ -107,6 +118,17 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_message_longer_than_the_rest_of_the_buffer_is_cut_*": "len, olen, flags of FI_ETRUNC are others",
         "test_cancel_of_a_multi_receive_*": "the error entry of a cancelled receive has other flags",
         "test_contexts_of_receives_are_returned_*": "contexts stay until the queue closes, as it may report them",
+        "test_mr_reg_opens_len_bytes_*": "the error entry has another number, or there is none",
+        "test_mr_reading_leaves_the_region_as_it_was": "the error entry has another number, or there is none",
+        "test_mr_close_invalidates_the_key_and_nothing_else": "the error entry has another number, or there is none",
+        "test_mr_close_under_traffic_never_crashes": "the error entry has another number, or there is none",
+        "test_mr_local_region_needs_no_remote_access": "the error entry has another number, or there is none",
+        "test_mr_close_with_open_endpoint_is_busy": "a region is bound to no endpoint: FI_ENOSYS",
+        "test_mr_close_with_open_counter_is_busy": "a region is bound to no counter: FI_ENOSYS",
+        "test_mr_registration_reports_to_an_event_queue": "a domain is bound to no event queue: FI_ENOSYS",
+        "test_mr_access_is_any_combination_of_permissions": "what is no right of access is ignored",
+        "test_mr_reg_of_no_bytes_is_invalid*": "a region of no bytes is made",
+        "test_mr_regattr_iface_and_*[[]*CUDA*": "iface is heeded without FI_HMEM",
         "test_rma_selective_queue_reports_failures_always": "the error entry has another number, or there is none",
         "test_message_longer_than_its_receive_is_cut[[]*-100-*": "len, olen, flags of FI_ETRUNC are others",
         "test_match_complete_waits_for_the_receive*": "FI_MATCH_COMPLETE does not wait for the receive",
@@ -141,6 +163,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_domain_of_another_name_is_enodev": "fi_domain does not look at the domain's name",
     },
     "ofi:tcp": {
+        "test_mr_regv_makes_one_region_of_several_buffers": "mr_iov_limit is 1",
         "test_rma_writedata_delivers_data_at_the_target": "the entry of remote data lacks FI_RMA",
         "test_message_longer_than_its_receive_is_cut*": "len, olen, flags of FI_ETRUNC are others",
         "test_rma_fenced_operation_completes_after_all_before_it": "FI_FENCE is not offered, and ignored",
@@ -162,6 +185,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_buffer_takes_messages_until_*": "the end of a buffer of FI_MULTI_RECV is an entry of its own",
         "test_min_multi_recv_decides_*": "the end of a buffer of FI_MULTI_RECV is an entry of its own",
         "test_long_messages_follow_each_other_*": "the end of a buffer of FI_MULTI_RECV is an entry of its own",
+        "test_mr_regv_makes_one_region_of_several_buffers": "the error entry has another number, or there is none",
         "test_multi_recv_of_tagged_receives_needs_its_capability": "FI_MULTI_RECV of a tagged receive: no entries",
         "test_cancel_ends_a_receive*": "the error entry of a cancelled receive has FI_COMPLETION too",
         "test_completion_tells_the_source*": "every peer has an fi_addr at once, inserted or not",
@@ -178,6 +202,7 @@ VERSION_2 = (2, 5)
 DIFFERENCES_OF_2 = {
     "ofi:tcp": {
         "test_directed_receive_takes_messages_of_its_source_alone[[]msg]": "a directed receive takes others' messages",
+        "test_mr_access_of_local_buffers": "FI_ENOKEY for the second region of local use",
         "test_rma_remote_data_has_its_source": "the entry of remote data has no source",
         "test_av_event_mode_reports_to_an_event_queue": "FI_EVENT of a vector is ignored",
     },

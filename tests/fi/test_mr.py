@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fi.mr_support import Duo, get, memory, put, refused
-from tests.fi.support import RW, Addresses, Node, opened
+from tests.fi.support import PROVIDER, RW, Addresses, Node, opened
 
 from weft import fi
 
@@ -195,7 +195,8 @@ def test_mr_reg_key_in_use_is_enokey(node: Node) -> None:
     with pytest.raises(fi.NoKey) as caught:
         node.domain.mr_reg(memory(node), RW, requested_key=6)
     assert caught.value.errno == fi.ENOKEY
-    assert "6" in str(caught.value)
+    if PROVIDER.weft:
+        assert "6" in str(caught.value)
     first.close()
     node.reg(memory(node), requested_key=6)  # free again
 
@@ -548,7 +549,7 @@ def test_mr_use_after_close_is_badstate(node: Node) -> None:
     for call in (mr.enable, mr.raw_attr, mr.refresh, lambda: mr.bind(node.ep)):
         with pytest.raises(fi.BadState, match="closed"):
             call()
-    assert repr(mr) == "<MemoryRegion closed>"
+    assert "closed>" in repr(mr)
 
 
 def test_mr_repr_says_key_length_access_and_state(node: Node) -> None:

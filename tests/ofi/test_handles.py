@@ -55,7 +55,6 @@ SEAM: dict[type, set[str]] = {
         "enable_mapped",
         "hmem_data",
         "missing_page",
-        "state",
         "unstage",
     },
     fi.PassiveEndpoint: set(),

@@ -201,7 +201,8 @@ class RealDomain(Real, _nic.OfiDomainCore):
         _handle.expect(attr, MrAttr, "mr_regattr", "attr")
         if getattr(attr, "base_mr", None) is not None or getattr(attr, "dmabuf", None):
             raise errors.NotSupported("mr_regattr: sub-MRs and DMA-bufs are not passed through", op="mr_regattr")
-        buffers = _args.each("mr_regattr", "mr_iov", attr.mr_iov, "buffers")
+        _args.maybe("mr_regattr", iov_count=attr.iov_count)
+        buffers = _args.each("mr_regattr", "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
         return self._register(
             "mr_regattr", buffers, attr.access, attr.offset, attr.requested_key, flags, attr.context, attr=attr
         )
@@ -219,6 +220,13 @@ class RealDomain(Real, _nic.OfiDomainCore):
     ) -> RealMemoryRegion:
         _handle.check(self, op)
         _args.whole(op, access=access, offset=offset, requested_key=key, flags=flags)
+        limit = self.info.domain_attr.mr_iov_limit
+        if not 0 < len(buffers) <= max(limit, 1):  # the library looks at the first of them alone
+            raise errors.InvalidArgument(
+                f"{op}: {len(buffers)} buffers\n  rule: 1 to mr_iov_limit, {limit}, of {self.provider.name}\n"
+                "  try: a region for each buffer",
+                op=op,
+            )
         return RealMemoryRegion(self, list(buffers), int(access), int(offset), int(key), int(flags), context, attr)
 
     def map_raw(self, base_addr: int, raw_key: bytes, key_size: int | None = None, flags: int = 0) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.mr_attr import MrAttr
-from ...flags import Flag, HmemIface
+from ...flags import Flag, HmemIface, MrMode
 from ._common import Real, later, stands_for
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         self.length = sum(one[1] for one in described)
         self.readonly = any(one[2] for one in described)
         self._buffers = buffers
+        self._enabled = not domain.mr_mode & MrMode.MR_ENDPOINT
         more: dict[str, Any] = {}
         if attr is not None:
             more = {"by_attr": True, "device": int(getattr(attr, "device", 0) or 0)}
@@ -84,6 +85,11 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
     @property
     def _made_in(self) -> int:  # type: ignore[override]
         return self.domain._made_in
+
+    @property
+    def state(self) -> str:
+        """disabled (under `fi.MR_ENDPOINT`, before enable()), enabled or closed."""
+        return "closed" if self._closed else "enabled" if self._enabled else "disabled"
 
     @property
     def desc(self) -> Any:
@@ -129,6 +135,7 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         """Make the region accessible (fi_mr_enable). Raises the library's refusal."""
         _handle.check(self, "mr.enable")
         self.enable_core()
+        self._enabled = True
 
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
         """Base address and raw key (fi_mr_raw_attr). Raises TooSmall for a key_size that is too small."""
