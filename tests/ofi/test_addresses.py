@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -120,3 +123,35 @@ def test_service_is_inserted_with_its_node(provider: str, node: str | None, serv
     """The library would end the process."""
     with pair(provider) as (a, _), pytest.raises(fi.InvalidArgument, match="node and a service"):
         a.av.insertsvc(node, service)
+
+
+NUMBER_USED_AGAIN = """
+import os, re, shutil, sys
+from tests.ofi.support import offer, open_node
+
+alive = sys.argv[1]  # the file of an endpoint that is open, under the name that one of this process gets
+mine = re.sub(r"[0-9]+", str(os.getpid()), alive, count=1)
+shutil.copy("/dev/shm/" + alive, "/dev/shm/" + mine)
+try:
+    node = open_node(offer("ofi:shm"))
+    print(node.ep.getname() != "fi_shm://" + mine)
+    node.close()
+finally:
+    os.remove("/dev/shm/" + mine)
+"""
+
+
+@pytest.mark.procs
+def test_name_that_a_process_of_the_same_number_left_behind_is_not_taken() -> None:
+    """shm names an endpoint by its process's number, and leaves a file where the process does not close."""
+    with contextlib.closing(open_node(offer("ofi:shm"))) as node:
+        name = node.ep.getname().removeprefix("fi_shm://")
+        done = subprocess.run(
+            [sys.executable, "-c", NUMBER_USED_AGAIN, name],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

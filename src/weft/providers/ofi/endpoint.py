@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._av: Any = None
         self._eq: Any = None
         self._enabled = False
+        self._chose_name = False
         self._request = info.handle if isinstance(info.handle, RealRequest) else None
         if self._request is not None and (self._request.taken or self._request.answered):
             raise errors.InvalidArgument(
@@ -193,7 +195,12 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
             if self.domain.provider.name == _NAMED:
                 self._take_name()
             try:
-                self.enable_core()
+                try:
+                    self.enable_core()
+                except errors.Busy:
+                    if not self._takes_another_name():
+                        raise
+                    self.enable_core()
             except errors.BadState as reason:
                 if self._av is not None or self.info.ep_attr.type == EpType.EP_MSG:
                     raise
@@ -203,6 +210,16 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                     op="ep.enable",
                 ) from reason
             self._enabled = True
+
+    def _takes_another_name(self) -> bool:
+        """True if the library named the endpoint by the process's number, which an ended process had: shm leaves a file
+        of the name where a process ends without closing, and libfabric before 2.x then refuses the name."""
+        name = self.getname_core()
+        if self.domain.provider.name != _NAMED or self._chose_name or not isinstance(name, str):
+            return False
+        self.setname_core(f"{name}:{secrets.randbits(31)}")
+        self._take_name()
+        return True
 
     def _take_name(self) -> None:
         name = self.getname_core()
@@ -228,6 +245,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         if self._enabled:
             raise errors.BadState(f"ep.setname: {self!r} has its address already", op="ep.setname")
         self.setname_core(packed_or_text(addr, int(self.info.addr_format)))
+        self._chose_name = True
 
     # ---- connections -------------------------------------------------------------------------------------------------
 
