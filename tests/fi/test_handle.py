@@ -48,7 +48,7 @@ def test_handle_is_a_context_manager_and_close_is_idempotent(node: Node, kind: s
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
 @every_kind
 def test_handle_has_no_copies(node: Node, kind: str, make: Callable[[Any], Any]) -> None:
-    with KINDS[kind](node) as handle, pytest.raises(TypeError, match=r"cannot (be copied or pickled|pickle)"):
+    with KINDS[kind](node) as handle, pytest.raises(TypeError, match=r"belongs to its process.*\n  try: send"):
         make(handle)
 
 

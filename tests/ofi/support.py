@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -161,3 +163,15 @@ def library_version() -> tuple[int, int]:
     known = ofi_library.known()
     assert known is not None, "no library is loaded"
     return known[1] >> 16, known[1] & 0xFFFF
+
+
+def run_program(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own, which finds the tests' modules."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *args],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from tests.ofi.support import Node, finish, offer, open_node, pair, post
+from tests.ofi.support import Node, finish, offer, open_node, pair, post, run_program
 
 from weft import fi
 
@@ -146,12 +144,42 @@ def test_name_that_a_process_of_the_same_number_left_behind_is_not_taken() -> No
     """shm names an endpoint by its process's number, and leaves a file where the process does not close."""
     with contextlib.closing(open_node(offer("ofi:shm"))) as node:
         name = node.ep.getname().removeprefix("fi_shm://")
-        done = subprocess.run(
-            [sys.executable, "-c", NUMBER_USED_AGAIN, name],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        done = run_program(NUMBER_USED_AGAIN, name)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+NAME_OF_ANOTHER = """
+import sys
+from tests.ofi.support import offer, open_node
+from weft import fi
+from tests.ofi.test_addresses import chosen_in
+
+try:
+    chosen_in("ofi:shm", sys.argv[1])
+except fi.Busy as reason:
+    print(reason)
+"""
+
+
+def chosen_in(provider: str, name: str) -> None:
+    """Open an endpoint for which the name is chosen."""
+    info = offer(provider)
+    with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain, contextlib.ExitStack() as undo:
+        cq, av, ep = domain.cq_open(), domain.av_open(), domain.endpoint(info)
+        for one in (av, cq, ep):
+            undo.callback(one.close)
+        ep.bind(cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(av)
+        ep.setname(name)
+        ep.enable()
+
+
+@pytest.mark.procs
+def test_chosen_name_of_another_process_is_busy() -> None:
+    """libfabric 2.5 would end the process."""
+    with contextlib.closing(open_node(offer("ofi:shm"))) as node:
+        name = node.ep.getname()
+        done = run_program(NAME_OF_ANOTHER, name)
+    assert done.returncode == 0, done.stderr
+    assert f"has the address {name!r}" in done.stdout
+    assert "try: another address" in done.stdout

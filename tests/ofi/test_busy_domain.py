@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from tests.ofi.support import run_program
 
 PROGRAM = """
 import gc
@@ -39,13 +37,6 @@ print("end")
 
 def test_domain_that_the_library_keeps_is_left_to_it() -> None:
     """A second fi_close of the domain, also at its collection, would end the process."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_program(PROGRAM)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "end"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ofi.support import WATCHDOG_S, drain, finish, offer, open_node, post, until
+from tests.ofi.support import WATCHDOG_S, drain, finish, offer, open_node, post, run_program, until
 
 from weft import fi
 
@@ -144,14 +144,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def test_forked_child_of_a_program_without_wefts_own_nic_is_refused(provider: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORK.format(provider=provider)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = run_program(FORK.format(provider=provider))
     assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
 
 

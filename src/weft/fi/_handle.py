@@ -37,6 +37,7 @@ __all__ = [
     "finalize",
     "here",
     "live",
+    "no_copies",
     "owned",
     "users_text",
     "where",
@@ -91,10 +92,7 @@ class Life:
         return self._closed
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__}: the object belongs to its process and cannot be copied or pickled\n"
-            "  try: send what names it (an endpoint's address, a region's key), and open another in the other process"
-        )
+        no_copies(self)
 
     def __enter__(self: _L) -> _L:
         return enter(self)  # type: ignore[type-var]  # each class has its own _made_in
@@ -115,6 +113,14 @@ class LifeInDomain(Life):
     @property
     def _made_in(self) -> int:
         return self.domain._made_in
+
+
+def no_copies(handle: object) -> NoReturn:
+    """What copy and pickle of a handle raise."""
+    raise TypeError(
+        f"{type(handle).__name__}: the object belongs to its process and cannot be copied or pickled\n"
+        "  try: send what names it (an endpoint's address, a region's key), and open another in the other process"
+    )
 
 
 def here(depth: int) -> Site:

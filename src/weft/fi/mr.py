@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _nic, errors
 from ..flags import KEY_NOTAVAIL, Control, Flag, HmemIface, MrMode
@@ -406,6 +406,9 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
     def _ranges(self) -> tuple[tuple[int, int], ...]:
         """(address, bytes) of the buffers."""
         return self._spans or ((self.address, self.length),)
+
+    def __reduce__(self) -> NoReturn:
+        _handle.no_copies(self)
 
     def __enter__(self) -> MemoryRegion:
         return _handle.enter(self)

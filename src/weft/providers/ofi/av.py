@@ -136,7 +136,11 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _args.text("av.insertsvc", node=node, service=service)
         _args.whole("av.insertsvc", flags=flags)
         if node is None or service is None:  # providers of libfabric 1.17 and 2.5 read both
-            raise errors.InvalidArgument("av.insertsvc: the library needs a node and a service", op="av.insertsvc")
+            raise errors.InvalidArgument(
+                "av.insertsvc: the library needs a node and a service\n"
+                "  try: av.insert() of what getname() returned at the peer",
+                op="av.insertsvc",
+            )
         found: int = self.insertsvc_core(node, service, int(flags))
         self._inserted.add(found)
         return found
@@ -212,11 +216,14 @@ def packed_or_text(addr: Any, addr_format: int) -> bytes | str:
         raw = addr.encode() if isinstance(addr, str) else bytes(addr)
         name = raw.removesuffix(b"\0")
         if not name or b"\0" in name or len(name) > _NAME_MAX:
-            raise errors.InvalidArgument(f"{addr!r} is no address of this provider: 1 to {_NAME_MAX} bytes, no NUL")
+            raise errors.InvalidArgument(
+                f"{addr!r} is no address of this provider: 1 to {_NAME_MAX} bytes, no NUL\n"
+                "  try: what getname() returned at the peer"
+            )
         return addr if isinstance(addr, str) else raw
     packed_addr = packed(addr, addr_format)
     if packed_addr is None:
-        raise errors.InvalidArgument("None is no address")
+        raise errors.InvalidArgument("None is no address\n  try: what getname() returned at the peer")
     if len(packed_addr) != _IP_SIZES.get(addr_format, len(packed_addr)) or not packed_addr:
         raise errors.InvalidArgument(
             f"{addr!r} is no address of this provider\n  try: what getname() returned at the peer, or (host, port)"

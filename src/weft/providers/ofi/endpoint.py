@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import secrets
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.attrs import Info
 from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
+from . import library
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector, packed_or_text
 from .eq import RealEventQueue
@@ -36,6 +38,7 @@ def _class() -> type:
 # Names of enabled endpoints of shm in this process: shm of libfabric 2.5 ends the process when a second takes one.
 _names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
 _NAMED = "ofi:shm"
+_NAMES_CRASH = 2 << 16  # from 2.0 (seen in 2.5), a chosen name whose file is there ends the process
 _NEEDS_RECV_QUEUE = "ofi:shm"  # to 2.5; other providers of the library refuse by themselves what they cannot do
 # What a connected endpoint may do once the event queue has reported the connection.
 _SENDING = (
@@ -198,8 +201,9 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                 try:
                     self.enable_core()
                 except errors.Busy:
-                    if not self._takes_another_name():
+                    if self.domain.provider.name != _NAMED:
                         raise
+                    self._take_another_name()
                     self.enable_core()
             except errors.BadState as reason:
                 if self._av is not None or self.info.ep_attr.type == EpType.EP_MSG:
@@ -211,26 +215,35 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                 ) from reason
             self._enabled = True
 
-    def _takes_another_name(self) -> bool:
-        """True if the library named the endpoint by the process's number, which an ended process had: shm leaves a file
-        of the name where a process ends without closing, and libfabric before 2.x then refuses the name."""
+    def _take_another_name(self) -> None:
+        """Instead of the library's name, which has the process's number, as an ended process may have had: shm leaves a
+        file of the name where a process ends without closing, and libfabric before 2.x then refuses the name."""
         name = self.getname_core()
-        if self.domain.provider.name != _NAMED or self._chose_name or not isinstance(name, str):
-            return False
+        if self._chose_name or not isinstance(name, str):
+            raise self._name_is_taken(name)
+        del _names[name]
         self.setname_core(f"{name}:{secrets.randbits(31)}")
         self._take_name()
-        return True
+
+    @staticmethod
+    def _name_is_taken(name: object) -> errors.Busy:
+        return errors.Busy(
+            f"ep.enable: an endpoint of another process has the address {name!r}, or a process that ended without "
+            "closing left it\n  try: another address, or remove its file in /dev/shm if no process uses it",
+            op="ep.enable",
+        )
 
     def _take_name(self) -> None:
         name = self.getname_core()
-        holder = _names.setdefault(name, self)
-        if holder is self:
-            return
-        if not holder._closed:
+        holder = _names.get(name, self)
+        if holder is not self and not holder._closed:
             raise errors.AddressInUse(
                 f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint",
                 op="ep.enable",
             )
+        crashes = self._chose_name and (library.known() or ("", 0))[1] >= _NAMES_CRASH
+        if crashes and os.path.exists("/dev/shm/" + str(name).removeprefix("fi_shm://")):
+            raise self._name_is_taken(name)
         _names[name] = self
 
     def getname(self) -> Any:
@@ -243,7 +256,9 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         rename an endpoint that peers know already; and the library's refusal."""
         _handle.check(self, "ep.setname")
         if self._enabled:
-            raise errors.BadState(f"ep.setname: {self!r} has its address already", op="ep.setname")
+            raise errors.BadState(
+                f"ep.setname: {self!r} has its address already\n  try: before ep.enable()", op="ep.setname"
+            )
         self.setname_core(packed_or_text(addr, int(self.info.addr_format)))
         self._chose_name = True
 
