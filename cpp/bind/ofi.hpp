@@ -203,6 +203,7 @@ struct OfiEp {
   bool connected = false;                   // FI_EP_MSG
   bool mr_local = false;                    // the domain's
   bool plain_tx = false, plain_rx = false;  // a queue reports every operation, and the flags ask for nothing else
+  OfiEp* owner = this;                      // whose its operations are: of an alias, the original, which `bound` holds
   size_t inject_size = 0;
   // The library's tables, where they have every call; otherwise each call is looked up.
   const ofi::MsgOps* msg = nullptr;
@@ -210,6 +211,7 @@ struct OfiEp {
   const ofi::TaggedOps* tagged = nullptr;
   uint64_t selective = 0, tx_flags = 0, rx_flags = 0;
   ofi::Slots own;  // of operations that no queue reports
+  std::vector<std::weak_ptr<OfiEp>> aliases;
   [[nodiscard]] ofi::FidEp* get() const noexcept { return reinterpret_cast<ofi::FidEp*>(h.fid); }
   // HOT. Open, enabled, and of this process.
   [[nodiscard]] bool usable() const noexcept {

@@ -97,6 +97,70 @@ void settle(OfiEp& ep) {
   ep.plain_rx = ep.rx && (ep.selective & kOfiRecv) == 0 && (ep.rx_flags & (kOfiMultiRecv | kOfiPeek | kOfiClaim)) == 0;
 }
 
+// What an alias has of its original.
+void follow(OfiEp& alias, const OfiEp& ep) {
+  alias.tx = ep.tx;
+  alias.rx = ep.rx;
+  alias.av = ep.av;
+  alias.selective = ep.selective;
+  alias.enabled = ep.enabled;
+  if (alias.enabled) settle(alias);
+}
+
+// After a change of an endpoint: its aliases follow.
+void tell_aliases(OfiEp& ep) {
+  std::erase_if(ep.aliases, [&](const std::weak_ptr<OfiEp>& one) {
+    const std::shared_ptr<OfiEp> alias = one.lock();
+    if (alias != nullptr) follow(*alias, ep);
+    return alias == nullptr;
+  });
+}
+
+// An alias of an endpoint (fi_ep_alias): the library's, with operation flags of its own for the side that `flags` name.
+void make_alias(Core* self, Core& original, uint64_t flags) {
+  OfiEp& ep = ofi_open(original, "ep.alias");
+  ofi::Fid* fid = nullptr;
+  ofi::Alias alias{&fid, flags};
+  ofi_check("ep.alias", ep.h.fid->ops->control(ep.h.fid, ofi::kAlias, &alias));
+  if (fid == nullptr) ofi_raise_missing("ep.alias");  // a provider that says yes to every command
+  auto box = std::make_shared<OfiEp>();
+  box->domain = ep.domain;
+  box->h.fid = fid;
+  box->owner = &ep;
+  box->bound.push_back(original.box);
+  box->iov_limit = ep.iov_limit;
+  box->rma_iov_limit = ep.rma_iov_limit;
+  box->rx_iov_limit = ep.rx_iov_limit;
+  box->inject_size = ep.inject_size;
+  box->mr_local = ep.mr_local;
+  box->connected = ep.connected;
+  box->tx_flags = ep.tx_flags;
+  box->rx_flags = ep.rx_flags;
+  const uint64_t own = flags & ~(kOfiTransmit | kOfiRecv);
+  if (flags & kOfiTransmit) box->tx_flags = own;
+  if (flags & kOfiRecv) box->rx_flags = own;
+  follow(*box, ep);
+  ep.aliases.push_back(box);
+  new (self) Core{box};
+}
+
+uint64_t get_ops_flags(Core& self, uint64_t side) {
+  OfiEp& ep = ofi_open(self, "ep.control(GETOPSFLAG)");
+  uint64_t flags = side;
+  ofi_check("ep.control(GETOPSFLAG)", ep.h.fid->ops->control(ep.h.fid, ofi::kGetOpsFlag, &flags));
+  return flags & ~side;
+}
+
+void set_ops_flags(Core& self, uint64_t flags) {
+  OfiEp& ep = ofi_open(self, "ep.control(SETOPSFLAG)");
+  uint64_t asked = flags;
+  ofi_check("ep.control(SETOPSFLAG)", ep.h.fid->ops->control(ep.h.fid, ofi::kSetOpsFlag, &asked));
+  const uint64_t own = flags & ~(kOfiTransmit | kOfiRecv);
+  if (flags & kOfiTransmit) ep.tx_flags = own;
+  if (flags & kOfiRecv) ep.rx_flags = own;
+  if (ep.enabled) settle(ep);
+}
+
 template <typename T>
 void bind_fid(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
   ofi_check("ep.bind", ep.h.fid->ops->bind(ep.h.fid, other->h.fid, flags));
@@ -124,6 +188,7 @@ void bind_cq(Core& self, OfiCore<OfiCq>& cq, uint64_t flags) {
   if (flags & kOfiRecv) ep.rx = cq.box;
   if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
   if (ep.enabled) settle(ep);
+  tell_aliases(ep);
 }
 
 nb::object name_of(Core& self, bool peer) {
@@ -197,7 +262,7 @@ void cancel(Core& self, nb::handle context) {
   std::vector<ofi::Slot*> found;
   const auto look = [&](const ofi::Slots& slots) {
     slots.each([&](ofi::Slot* slot) {
-      if (slot->endpoint == &ep && slot->context == wanted) found.push_back(slot);
+      if (slot->endpoint == ep.owner && slot->context == wanted) found.push_back(slot);
     });
   };
   if (ep.rx) look(ep.rx->slots);
@@ -257,6 +322,11 @@ void OfiEp::release_unready() noexcept {
 }
 
 int OfiEp::shut() noexcept {
+  if (owner != this) {  // its operations go on: they are the original's
+    const int r = h.shut();
+    if (r >= 0) bound.clear();
+    return r;
+  }
   const bool drops = ofi_may_drop(h), was_open = h.fid != nullptr;
   std::shared_ptr<OfiAv> vector;
   if (was_open && drops && !av && !connected) vector = any_vector(*this);
@@ -269,10 +339,10 @@ int OfiEp::shut() noexcept {
     cq->slots.each([&](ofi::Slot* slot) {
       if (slot->endpoint != this) return;
       slot->endpoint = nullptr;
-      slot->take_owners().each([&](uint64_t owner) { owners.push_back(owner); });
+      slot->take_owners().each([&](uint64_t one) { owners.push_back(one); });
     });
   }
-  for (const uint64_t owner : owners) ofi_drop(owner);  // last: dropping may run Python code
+  for (const uint64_t one : owners) ofi_drop(one);  // last: dropping may run Python code
   ofi_drop_all(own);
   bound.clear();
   av.reset();
@@ -289,7 +359,10 @@ PyType_Slot g_ofi_ep_slots[] = {{Py_tp_methods, with_signatures("OfiEndpointCore
 void register_ofi_endpoint(Module& m) {
   Class<Core>(m, "OfiEndpointCore", nb::type_slots(g_ofi_ep_slots), "An endpoint of a real libfabric: its data path.")
       .def("__init__", &make_ep, nb::arg("domain"), nb::arg("info"))
+      .def("__init__", &make_alias, nb::arg("original"), nb::arg("flags"))
       .def("close_core", &close_ep)
+      .def("getopsflag_core", &get_ops_flags, nb::arg("side"))
+      .def("setopsflag_core", &set_ops_flags, nb::arg("flags"))
       .def_prop_ro("in_use", &ofi_in_use<OfiEp>, "True while an object that uses this one exists.")
       .def_prop_ro("fid", [](const Core& self) { return reinterpret_cast<uint64_t>(self.box->h.fid); })
       .def("bind_cq", &bind_cq, nb::arg("cq"), nb::arg("flags"))
@@ -306,6 +379,7 @@ void register_ofi_endpoint(Module& m) {
             (void)ofi_open(av, "ep.bind");
             bind_fid(ofi_open(self, "ep.bind"), av.box, flags);
             self.box->av = av.box;
+            tell_aliases(*self.box);
           },
           nb::arg("av"), nb::arg("flags"))
       .def(
@@ -322,6 +396,7 @@ void register_ofi_endpoint(Module& m) {
              ep.enabled = true;
              ep.release_unready();
              settle(ep);
+             tell_aliases(ep);
            })
       .def(
           "getname_core", [](Core& self) { return name_of(self, false); },
@@ -351,10 +426,10 @@ void register_ofi_endpoint(Module& m) {
       .def(
           "outstanding",
           [](Core& self) {
-            size_t n = self.box->own.busy();
+            size_t n = self.box->owner->own.busy();
             for (OfiCq* cq : {self.box->tx.get(), self.box->rx == self.box->tx ? nullptr : self.box->rx.get()}) {
               if (cq == nullptr) continue;
-              cq->slots.each([&](ofi::Slot* slot) { n += slot->endpoint == self.box.get() ? 1 : 0; });
+              cq->slots.each([&](ofi::Slot* slot) { n += slot->endpoint == self.box->owner ? 1 : 0; });
             }
             return n;
           },

@@ -111,8 +111,8 @@ PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* con
   OfiCq* cq = op.side == kOfiTransmit ? ep->tx.get() : ep->rx.get();
   if (cq != nullptr && cq->silent >= kOfiSilentMax) [[unlikely]]
     ofi_sweep(*cq);
-  ofi::Slots& slots = cq != nullptr ? cq->slots : ep->own;
-  ofi::Slot* slot = op.slot != nullptr ? op.slot : slots.take(ep);
+  ofi::Slots& slots = cq != nullptr ? cq->slots : ep->owner->own;
+  ofi::Slot* slot = op.slot != nullptr ? op.slot : slots.take(ep->owner);
   if (op.slot == nullptr && context != nullptr && context != Py_None)
     slot->context = reinterpret_cast<uint64_t>(Py_NewRef(context));
   slot->receives = op.receives;

@@ -115,7 +115,7 @@ PyObject* post(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
     if ((plain & described & (c.length < kReleaseGilBytes)) == 0) [[unlikely]]
       return general(g_method<M>, self, args, nargs, kwnames);
     OfiCq* cq = (kReceives ? ep->rx : ep->tx).get();
-    ofi::Slot* slot = cq->slots.take(ep);
+    ofi::Slot* slot = cq->slots.take(ep->owner);
     Py_XINCREF(context);
     slot->context = reinterpret_cast<uint64_t>(context);
     slot->held[0] = reinterpret_cast<uint64_t>(Py_NewRef(args[0]));

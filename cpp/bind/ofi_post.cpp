@@ -407,7 +407,7 @@ ofi::Slot* claimed(const OfiEp& ep, PyObject* context) {
   const uint64_t wanted = context == Py_None ? 0 : reinterpret_cast<uint64_t>(context);
   if (ep.rx) {
     ep.rx->slots.each([&](ofi::Slot* slot) {
-      if (slot->endpoint == &ep && slot->claim == ofi::Slot::Claim::has && slot->context == wanted) found = slot;
+      if (slot->endpoint == ep.owner && slot->claim == ofi::Slot::Claim::has && slot->context == wanted) found = slot;
     });
   }
   return found;

@@ -47,7 +47,8 @@ struct Fid {
 };
 
 // Commands of fi_control.
-constexpr int kGetWait = 5, kEnable = 6, kGetRawMr = 8, kMapRawMr = 9, kUnmapKey = 10, kRefresh = 14;
+constexpr int kGetOpsFlag = 2, kSetOpsFlag = 3, kAlias = 4, kGetWait = 5, kEnable = 6, kGetRawMr = 8, kMapRawMr = 9,
+              kUnmapKey = 10, kRefresh = 14;
 
 // ---- fi_getinfo ----------------------------------------------------------------------------------------------------
 
@@ -328,6 +329,10 @@ struct FidCntr {
 
 // ---- endpoints -----------------------------------------------------------------------------------------------------
 
+struct Alias {  // of kAlias
+  Fid** fid;
+  uint64_t flags;
+};
 struct EpOps {
   size_t size;
   ssize_t (*cancel)(Fid*, void* context);

@@ -4,6 +4,7 @@ The software NIC of Weft. weft.fi and weft.ucp call this module; applications do
 
 from collections.abc import Sequence
 import enum
+from typing import overload
 
 
 from collections.abc import Callable, Iterable, Sequence
@@ -3299,7 +3300,11 @@ class OfiEventQueueCore:
 class OfiEndpointCore:
     """An endpoint of a real libfabric: its data path."""
 
+    @overload
     def __init__(self, domain: OfiDomainCore, info: OfiInfo) -> None: ...
+
+    @overload
+    def __init__(self, original: OfiEndpointCore, flags: int) -> None: ...
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """As fi.Endpoint.read, through the library (fi_read)."""
@@ -3423,6 +3428,10 @@ class OfiEndpointCore:
         """
 
     def close_core(self) -> None: ...
+
+    def getopsflag_core(self, side: int) -> int: ...
+
+    def setopsflag_core(self, flags: int) -> None: ...
 
     @property
     def in_use(self) -> bool:

@@ -108,9 +108,7 @@ def test_objects_are_instances_of_wefts_classes(provider: str) -> None:
     node.close()
 
 
-@pytest.mark.parametrize(
-    "call", ["barrier", "read_batch", "alias", "statistics", "open_ops", "tx_context", "join_collective"]
-)
+@pytest.mark.parametrize("call", ["barrier", "read_batch", "statistics", "open_ops", "tx_context", "join_collective"])
 def test_calls_that_are_not_passed_through_say_so(call: str) -> None:
     node = open_node(offer("ofi:shm"))
     with pytest.raises(fi.NotSupported, match=f"ep.{call}"):

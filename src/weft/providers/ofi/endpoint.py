@@ -53,7 +53,6 @@ _COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join
 
 @later("Weft passes no collectives through", *_COLLECTIVES)
 @later("libfabric has no such call: post each by itself", "read_batch", "write_batch")
-@later("Weft passes no aliases through", "alias")
 @later("the library does not tell: Weft's NIC does", "statistics", "message_statistics", "unreceived")
 @later("scalable endpoints and shared contexts are not supported", "tx_context", "rx_context")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
@@ -324,11 +323,18 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     # ---- options and queries -----------------------------------------------------------------------------------------
 
     def control(self, command: int, arg: Any = None) -> Any:
-        """ENABLE (fi_control). Raises NotSupported for other commands."""
+        """ENABLE, ALIAS, GETOPSFLAG and SETOPSFLAG (fi_control). Raises NotSupported for other commands, and the
+        library's refusal: few providers have these flags. Source: fi_endpoint(3) fi_control."""
         _handle.check(self, "ep.control")
         number = _args.command("ep.control", command=command)
         if number == Control.ENABLE:
             return self.enable()
+        if number == Control.ALIAS:
+            return self.alias(arg)
+        if number == Control.GETOPSFLAG:
+            return self.getopsflag_core(_of_one_side("ep.control(GETOPSFLAG)", arg) & _SIDES)
+        if number == Control.SETOPSFLAG:
+            return self.setopsflag_core(_of_one_side("ep.control(SETOPSFLAG)", arg))
         raise errors.NotSupported(f"ep.control: command {number} is not passed through", op="ep.control")
 
     def getopt(self, level: int, optname: int) -> Any:
@@ -380,6 +386,17 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         _handle.check(self, "ep.cancel")
         self.cancel_core(context)
 
+    def alias(self, flags: int = 0, context: Any = None) -> Any:
+        """Another view of the endpoint, with other operation flags (fi_ep_alias): an `fi.EndpointAlias`.
+
+        flags   TRANSMIT or RECV, and the flags of that side.
+
+        Raises InvalidArgument (no side, or two), NotSupported where the provider has no aliases. Source:
+        fi_endpoint(3) fi_ep_alias.
+        """
+        _handle.check(self, "ep.alias")
+        return self.domain._alias(self, _of_one_side("ep.alias", flags), context)
+
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -394,6 +411,16 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "enabled" if self._enabled else "disabled"
         return f"<Endpoint {self.domain.provider.name} {state}>"
+
+
+def _of_one_side(op: str, flags: Any) -> int:
+    """Flags that name exactly one of TRANSMIT and RECV."""
+    _args.whole(op, flags=flags)
+    if int(flags) & _SIDES not in (int(Flag.TRANSMIT), int(Flag.RECV)):
+        raise errors.InvalidArgument(
+            f"{op}: flags {Flag(int(flags))!s}; exactly one of TRANSMIT and RECV is needed", op=op
+        )
+    return int(flags)
 
 
 def _when_linked(found: weakref.ref[RealEndpoint], name: str, *args: Any, **more: Any) -> Any:

@@ -1,0 +1,136 @@
+"""Aliases of a real libfabric's endpoints (fi_ep_alias). Source: fi_endpoint(3) fi_ep_alias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _nic, errors
+from ...fi import _handle
+from ...flags import Errno, Flag
+from ._common import stands_for, unless_used
+from .endpoint import RealEndpoint
+
+__all__ = ["RealEndpointAlias"]
+
+
+def _class() -> type:
+    from ...fi.ep_alias import EndpointAlias
+
+    return EndpointAlias
+
+
+class RealEndpointAlias(RealEndpoint):
+    """Another view of an endpoint of the library (struct fid_ep). Made by `Endpoint.alias`.
+
+    Its transfers use the original's address, queues and address vector, and operation flags of its own. What is under
+    way when it is closed goes on: the operations are the original's. Close the aliases before the original.
+    Thread safety: any thread. Source: fi_endpoint(3) fi_ep_alias.
+    """
+
+    __class__ = stands_for(_class)
+
+    def __init__(self, original: RealEndpoint, parent: RealEndpoint, flags: int, context: Any) -> None:
+        if not original._linked:
+            raise errors.make(
+                Errno.ENOTCONN,
+                f"ep.alias: {original!r} is not connected\n  try: wait for the CONNECTED event of its event queue",
+                op="ep.alias",
+            )
+        self.original = original
+        self.domain = original.domain
+        self.info = original.info
+        self.context = context
+        self._linked = True
+        self._children: _handle.Children = {}
+        _nic.OfiEndpointCore.__init__(self, parent, flags)
+        self._site = _handle.here(5)
+        _handle.adopt(self, original)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the original is enabled."""
+        return self.original.enabled
+
+    def enable(self) -> None:
+        """Enable the original (fi_enable)."""
+        _handle.check(self, "ep.enable")
+        self.original.enable()
+
+    def bind(self, fid: Any, flags: int = 0) -> None:
+        """Bind to the original (fi_ep_bind)."""
+        _handle.check(self, "ep.bind")
+        self.original.bind(fid, flags)
+
+    def getname(self) -> Any:
+        """The address of the original (fi_getname)."""
+        _handle.check(self, "ep.getname")
+        return self.original.getname()
+
+    def setname(self, addr: object) -> None:
+        """Choose the address of the original (fi_setname)."""
+        _handle.check(self, "ep.setname")
+        self.original.setname(addr)
+
+    def connect(self, addr: object = None, param: Any = None, paramlen: int | None = None) -> None:
+        """Connect the original (fi_connect)."""
+        _handle.check(self, "ep.connect")
+        self.original.connect(addr, param, paramlen)
+
+    def accept(self, param: Any = None, paramlen: int | None = None) -> None:
+        """Accept the request of the original (fi_accept)."""
+        _handle.check(self, "ep.accept")
+        self.original.accept(param, paramlen)
+
+    def shutdown(self, flags: int = 0) -> None:
+        """End the connection of the original (fi_shutdown)."""
+        _handle.check(self, "ep.shutdown")
+        self.original.shutdown(flags)
+
+    def getpeer(self) -> Any:
+        """The address of the original's peer (fi_getpeer)."""
+        _handle.check(self, "ep.getpeer")
+        return self.original.getpeer()
+
+    def getopt(self, level: int, optname: int) -> Any:
+        """An option of the original (fi_getopt)."""
+        _handle.check(self, "ep.getopt")
+        return self.original.getopt(level, optname)
+
+    def setopt(self, level: int, optname: int, optval: Any) -> None:
+        """Set an option of the original (fi_setopt)."""
+        _handle.check(self, "ep.setopt")
+        self.original.setopt(level, optname, optval)
+
+    def cancel(self, context: object) -> None:
+        """Cancel an operation of the endpoint or of any alias (fi_cancel)."""
+        _handle.check(self, "ep.cancel")
+        self.original.cancel(context)
+
+    def close(self) -> None:
+        """Close the alias (fi_close); the original stays, and so do operations under way."""
+        _handle.close(self, self.close_core, self._children, (self.original,))
+
+    def __del__(self, finalize: Any = _handle.finalize) -> None:
+        core_close = unless_used(self, self.close_core) if self._site else None
+        finalize(self, core_close, (self.original,) if self._site else ())
+
+    def __repr__(self) -> str:
+        return f"<EndpointAlias {'closed' if self._closed else f'of {self.original!r}'}>"
+
+
+def alias_of(ep: RealEndpoint, flags: int, context: Any) -> RealEndpointAlias:
+    """`Endpoint.alias` with flags that name a side: of an alias, another alias of its original.
+
+    Raises NotSupported where the library's provider has no aliases."""
+    original = ep.original if isinstance(ep, RealEndpointAlias) else ep
+    try:
+        return RealEndpointAlias(original, original, flags, context)
+    except errors.FabricError as reason:
+        if reason.errno not in (Errno.ENOSYS, Errno.EOPNOTSUPP):
+            raise
+        said = reason.message.splitlines()[0]
+        raise errors.NotSupported(
+            f"ep.alias: {ep.domain.provider.name} gives no alias with {Flag(flags)!s} ({said})\n"
+            "  try: the ...msg calls, which take flags, or a second endpoint",
+            op="ep.alias",
+        ) from reason
