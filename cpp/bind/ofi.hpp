@@ -102,6 +102,7 @@ struct OfiDomain {
   bool thread_safe = true;
   bool text_addresses = false;  // FI_ADDR_STR
   bool mr_local = false;        // FI_MR_LOCAL: local buffers need a descriptor
+  bool peeks = true;            // FI_PEEK and FI_CLAIM of untagged receives are heeded
   [[nodiscard]] ofi::FidDomain* get() const noexcept { return reinterpret_cast<ofi::FidDomain*>(h.fid); }
 };
 struct OfiAv {

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <array>
+#include <string_view>
 
 #include "bind/ofi.hpp"
 
@@ -160,6 +161,8 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   box->thread_safe = info.info->domain->threading == kThreadSafe;
   box->text_addresses = info.info->addr_format == kFormatText;
   box->mr_local = (info.info->domain->mr_mode & kMrLocal) != 0;
+  const std::string_view name = info.info->fabric->prov_name == nullptr ? "" : info.info->fabric->prov_name;
+  box->peeks = name != "shm" && !name.starts_with("tcp");
   new (self) OfiCore<OfiDomain>{box};
 }
 

@@ -423,6 +423,12 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
   const MsgArgs m(msg, type);
   if (!m.all()) return nullptr;
+  if ((flags & (kOfiPeek | kOfiClaim)) != 0 && !ep->domain->peeks && std::strcmp(method, "recvmsg") == 0) {
+    set_error(fi_err::kEOPNOTSUPP,
+              "recvmsg: PEEK and CLAIM are of tagged messages here: this provider of libfabric ignores the flags, and "
+              "the message would be received and cut\n  try: trecvmsg, with messages that have a tag");
+    return nullptr;
+  }
   OfiList list;
   ofi::Addr peer = ~uint64_t{0};
   uint64_t data = 0;
