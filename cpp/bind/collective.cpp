@@ -71,32 +71,6 @@ struct Call {
   PyObject *datatype = nullptr, *op = nullptr, *flags = nullptr, *context = nullptr;
 };
 
-// FI_INT64 ... of an array's dtype; false with an error set.
-bool datatype_of(const char* method, PyObject* array, uint64_t* out) {
-  static constexpr struct {
-    const char* name;
-    nic::Datatype datatype;
-  } kNames[] = {{"int8", nic::Datatype::int8},       {"uint8", nic::Datatype::uint8},
-                {"int16", nic::Datatype::int16},     {"uint16", nic::Datatype::uint16},
-                {"int32", nic::Datatype::int32},     {"uint32", nic::Datatype::uint32},
-                {"int64", nic::Datatype::int64},     {"uint64", nic::Datatype::uint64},
-                {"float32", nic::Datatype::float32}, {"float64", nic::Datatype::float64}};
-  const nb::object dtype = nb::steal(PyObject_GetAttrString(array, "dtype"));
-  const nb::object name = dtype.is_valid() ? nb::steal(PyObject_GetAttrString(dtype.ptr(), "name")) : nb::object();
-  const char* text = name.is_valid() && PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
-  PyErr_Clear();
-  for (const auto& known : kNames) {
-    if (text != nullptr && std::string_view(text) == known.name) {
-      *out = static_cast<uint64_t>(known.datatype);
-      return true;
-    }
-  }
-  PyErr_Format(PyExc_TypeError,
-               "%s() needs the argument 'datatype' where the buffer is no array of an integer or floating-point dtype",
-               method);
-  return false;
-}
-
 bool to_datatype(const char* method, const Call& c, PyObject* array, nic::Datatype* out) {
   uint64_t number = 0;
   if (c.datatype == nullptr || c.datatype == Py_None) {
@@ -389,6 +363,31 @@ Signature g_allreduce{
     {}};
 
 }  // namespace
+
+bool datatype_of(const char* method, PyObject* array, uint64_t* out) {
+  static constexpr struct {
+    const char* name;
+    nic::Datatype datatype;
+  } kNames[] = {{"int8", nic::Datatype::int8},       {"uint8", nic::Datatype::uint8},
+                {"int16", nic::Datatype::int16},     {"uint16", nic::Datatype::uint16},
+                {"int32", nic::Datatype::int32},     {"uint32", nic::Datatype::uint32},
+                {"int64", nic::Datatype::int64},     {"uint64", nic::Datatype::uint64},
+                {"float32", nic::Datatype::float32}, {"float64", nic::Datatype::float64}};
+  const nb::object dtype = nb::steal(PyObject_GetAttrString(array, "dtype"));
+  const nb::object name = dtype.is_valid() ? nb::steal(PyObject_GetAttrString(dtype.ptr(), "name")) : nb::object();
+  const char* text = name.is_valid() && PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
+  PyErr_Clear();
+  for (const auto& known : kNames) {
+    if (text != nullptr && std::string_view(text) == known.name) {
+      *out = static_cast<uint64_t>(known.datatype);
+      return true;
+    }
+  }
+  PyErr_Format(PyExc_TypeError,
+               "%s() needs the argument 'datatype' where the buffer is no array of an integer or floating-point dtype",
+               method);
+  return false;
+}
 
 PyObject* ep_barrier(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[3];

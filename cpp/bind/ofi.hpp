@@ -100,9 +100,11 @@ struct OfiDomain {
   std::shared_ptr<OfiFabric> fabric;
   OfiHandle h;
   bool thread_safe = true;
-  bool text_addresses = false;  // FI_ADDR_STR
-  bool mr_local = false;        // FI_MR_LOCAL: local buffers need a descriptor
-  bool peeks = true;            // FI_PEEK and FI_CLAIM of untagged receives are heeded
+  bool text_addresses = false;    // FI_ADDR_STR
+  bool mr_local = false;          // FI_MR_LOCAL: local buffers need a descriptor
+  bool peeks = true;              // FI_PEEK and FI_CLAIM of untagged receives are heeded
+  bool soft_groups = true;        // collectives are libfabric's own, over messages: see ofi_group.cpp
+  size_t group_bytes = SIZE_MAX;  // of a collective
   [[nodiscard]] ofi::FidDomain* get() const noexcept { return reinterpret_cast<ofi::FidDomain*>(h.fid); }
 };
 struct OfiAv {
@@ -188,6 +190,8 @@ struct OfiCq {
 // Reads the queue for the sake of operations without entries, whose references are dropped; entries of others are kept.
 void ofi_sweep(OfiCq& cq);
 
+struct OfiGroup;  // ofi_group.hpp
+
 struct OfiEp {
   ~OfiEp();
   int shut() noexcept;
@@ -211,8 +215,11 @@ struct OfiEp {
   const ofi::RmaOps* rma = nullptr;
   const ofi::TaggedOps* tagged = nullptr;
   uint64_t selective = 0, tx_flags = 0, rx_flags = 0;
-  ofi::Slots own;  // of operations that no queue reports
+  uint64_t reserved_tag = 0;  // bits of tags that libfabric's own collectives use
+  ofi::Slots own;             // of operations that no queue reports
   std::vector<std::weak_ptr<OfiEp>> aliases;
+  std::vector<OfiGroup*> groups;            // open ones, which hold the endpoint
+  std::vector<std::shared_ptr<void>> left;  // of closed groups: what the library may use until the endpoint is closed
   [[nodiscard]] ofi::FidEp* get() const noexcept { return reinterpret_cast<ofi::FidEp*>(h.fid); }
   // HOT. Open, enabled, and of this process.
   [[nodiscard]] bool usable() const noexcept {
@@ -264,6 +271,7 @@ void register_ofi_queues(Module& m);
 void register_ofi_counters(Module& m);
 void register_ofi_event_queues(Module& m);
 void register_ofi_endpoint(Module& m);
+void register_ofi_groups(Module& m);
 
 // Addresses: bytes, or text under FI_ADDR_STR.
 nb::object ofi_address(const void* data, size_t length, bool text);

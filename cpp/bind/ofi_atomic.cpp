@@ -8,23 +8,20 @@ namespace {
 
 enum class Family { base, fetch, compare };
 
-// Bytes of an element by FI_INT8 ... FI_FLOAT8_E5M2.
-constexpr size_t kSizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
-
 struct Pair {
   int datatype = 0, op = 0;
   size_t size = 0;
   bool take(PyObject* datatype_arg, PyObject* op_arg, const char* method) {
     uint64_t type = 0, what = 0;
     if (!to_u64(datatype_arg, &type, method, "datatype") || !to_u64(op_arg, &what, method, "op")) return false;
-    if (type >= std::size(kSizes) || what >= 1024) {
+    if (type >= std::size(kOfiElement) || what >= 1024) {
       set_error(fi_err::kEOPNOTSUPP, std::string(method) + ": datatype " + std::to_string(type) + " and op " +
                                          std::to_string(what) + " are no pair of fi_atomic(3)");
       return false;
     }
     datatype = static_cast<int>(type);
     op = static_cast<int>(what);
-    size = kSizes[type];
+    size = kOfiElement[type];
     return true;
   }
 };

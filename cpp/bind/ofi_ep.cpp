@@ -50,6 +50,11 @@ PyMethodDef g_methods[] = {
     WEFT_METHOD(compare_atomic, "As fi.Endpoint.compare_atomic, through the library (fi_compare_atomic)."),
     WEFT_METHOD(compare_atomicv, "As fi.Endpoint.compare_atomicv, through the library (fi_compare_atomicv)."),
     WEFT_METHOD(compare_atomicmsg, "As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg)."),
+    WEFT_METHOD(barrier, "As fi.Endpoint.barrier, through the library (fi_barrier)."),
+    WEFT_METHOD(barrier2, "As fi.Endpoint.barrier2, through the library (fi_barrier2)."),
+    WEFT_METHOD(broadcast, "As fi.Endpoint.broadcast, of any size, through the library (fi_broadcast)."),
+    WEFT_METHOD(reduce, "As fi.Endpoint.reduce, of any size, through the library (fi_reduce)."),
+    WEFT_METHOD(allreduce, "As fi.Endpoint.allreduce, of any size, through the library (fi_allreduce)."),
     {nullptr, nullptr, 0, nullptr}};
 
 using Core = OfiCore<OfiEp>;
@@ -73,6 +78,10 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
   }
   box->mr_local = domain.box->mr_local;
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
+  if (d.soft_groups && info.info->ep != nullptr && (info.info->caps & kOfiCollective) != 0) {
+    const int bits = std::bit_width(info.info->ep->mem_tag_format);
+    box->reserved_tag = bits == 0 || bits == 64 ? 0 : ~uint64_t{0} << bits;
+  }
   if (info.info->rx != nullptr) {
     box->rx_flags = info.info->rx->op_flags;
     box->rx_iov_limit = std::max<size_t>(info.info->rx->iov_limit, 1);
@@ -92,7 +101,7 @@ const Ops* whole(const Ops* ops) {
 void settle(OfiEp& ep) {
   ep.msg = whole(ep.get()->msg);
   ep.rma = whole(ep.get()->rma);
-  ep.tagged = whole(ep.get()->tagged);
+  ep.tagged = ep.reserved_tag == 0 ? whole(ep.get()->tagged) : nullptr;
   ep.plain_tx = ep.tx && (ep.selective & kOfiTransmit) == 0 && (ep.tx_flags & kOfiInject) == 0;
   ep.plain_rx = ep.rx && (ep.selective & kOfiRecv) == 0 && (ep.rx_flags & (kOfiMultiRecv | kOfiPeek | kOfiClaim)) == 0;
 }
@@ -134,6 +143,7 @@ void make_alias(Core* self, Core& original, uint64_t flags) {
   box->inject_size = ep.inject_size;
   box->mr_local = ep.mr_local;
   box->connected = ep.connected;
+  box->reserved_tag = ep.reserved_tag;
   box->tx_flags = ep.tx_flags;
   box->rx_flags = ep.rx_flags;
   const uint64_t own = flags & ~(kOfiTransmit | kOfiRecv);
@@ -342,6 +352,7 @@ int OfiEp::shut() noexcept {
       slot->take_owners().each([&](uint64_t one) { owners.push_back(one); });
     });
   }
+  left.clear();
   for (const uint64_t one : owners) ofi_drop(one);  // last: dropping may run Python code
   ofi_drop_all(own);
   bound.clear();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "bind/ofi.hpp"
 
@@ -15,6 +16,9 @@ constexpr uint64_t kOfiTransmit = 1u << 11, kOfiRecv = 1u << 10;         // FI_T
 constexpr uint64_t kOfiCompletion = 1u << 24, kOfiMultiRecv = 1u << 16;  // FI_COMPLETION, FI_MULTI_RECV
 constexpr uint64_t kOfiInject = 1u << 25, kOfiRemoteData = 1u << 17;     // FI_INJECT, FI_REMOTE_CQ_DATA
 constexpr uint64_t kOfiPeek = 1u << 19, kOfiClaim = 1ull << 59;          // FI_PEEK, FI_CLAIM
+constexpr uint64_t kOfiCollective = 1u << 6;                             // FI_COLLECTIVE
+// Bytes of an element by FI_INT8 ... FI_FLOAT8_E5M2.
+constexpr size_t kOfiElement[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
 constexpr size_t kOfiSilentMax = 64;  // operations without entries that may be under way before the queue is read
 
 // The endpoint of a method, or null with an error set.
@@ -71,6 +75,14 @@ inline bool ofi_ready(const OfiEp& ep, const char* method, ofi::Addr peer, bool 
 bool ofi_refuse_desc(const char* method);
 inline bool ofi_described(const OfiEp& ep, const char* method, const Buf& b, const void* desc) {
   return !ep.domain->mr_local || desc != nullptr || b.length == 0 || ofi_refuse_desc(method);
+}
+
+// Keeps a tagged call away from the messages of libfabric's own collectives: a receive that took one would end the
+// process. *ignore: of a receive.
+bool ofi_refuse_tag(const OfiEp& ep, const char* method, uint64_t tag);
+inline bool ofi_tag(const OfiEp& ep, const char* method, uint64_t tag, uint64_t* ignore) {
+  *ignore &= ~ep.reserved_tag;
+  return (tag & ep.reserved_tag) == 0 || ofi_refuse_tag(ep, method, tag);
 }
 
 // What an operation is, for post().
@@ -197,5 +209,10 @@ WEFT_OFI_METHOD(fetch_atomicmsg);
 WEFT_OFI_METHOD(compare_atomic);
 WEFT_OFI_METHOD(compare_atomicv);
 WEFT_OFI_METHOD(compare_atomicmsg);
+WEFT_OFI_METHOD(barrier);
+WEFT_OFI_METHOD(barrier2);
+WEFT_OFI_METHOD(broadcast);
+WEFT_OFI_METHOD(reduce);
+WEFT_OFI_METHOD(allreduce);
 
 }  // namespace weft::bind

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 #include "bind/ofi.hpp"
@@ -147,6 +148,7 @@ void make_fabric(OfiCore<OfiFabric>* self, const OfiInfo& info) {
 constexpr int kThreadSafe = 1;       // FI_THREAD_SAFE
 constexpr int kMrLocal = 1 << 2;     // FI_MR_LOCAL
 constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
+constexpr size_t kRxmBufferSize = 16384;
 
 void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info) {
   OfiFabric& f = ofi_open(fabric, "fi_domain");
@@ -163,6 +165,11 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   box->mr_local = (info.info->domain->mr_mode & kMrLocal) != 0;
   const std::string_view name = info.info->fabric->prov_name == nullptr ? "" : info.info->fabric->prov_name;
   box->peeks = name != "shm" && !name.starts_with("tcp");
+  box->soft_groups = name.find("cxi") == name.npos;
+  if (box->soft_groups) {
+    const char* set = std::getenv("FI_OFI_RXM_BUFFER_SIZE");
+    box->group_bytes = set == nullptr ? kRxmBufferSize : std::strtoul(set, nullptr, 0);
+  }
   new (self) OfiCore<OfiDomain>{box};
 }
 
@@ -173,6 +180,15 @@ nb::tuple query_atomic(OfiCore<OfiDomain>& self, int datatype, int op, uint64_t 
   ofi::AtomicAttr attr{};
   ofi_check("query_atomic", call(d.get(), datatype, op, &attr, flags));
   return nb::make_tuple(attr.count, attr.size);
+}
+
+nb::tuple query_collective(OfiCore<OfiDomain>& self, int collective, int op, int datatype, uint64_t flags) {
+  OfiDomain& d = ofi_open(self, "query_collective");
+  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::query_collective);
+  if (call == nullptr) ofi_raise_missing("query_collective");
+  ofi::CollectiveAttr attr{op, datatype, {}, 0, 0};
+  ofi_check("query_collective", call(d.get(), collective, &attr, flags));
+  return nb::make_tuple(attr.datatype_attr.count, attr.datatype_attr.size, attr.max_members, attr.mode);
 }
 
 uint64_t map_raw(OfiCore<OfiDomain>& self, uint64_t base, const nb::bytes& raw, uint64_t flags) {
@@ -456,6 +472,11 @@ void register_ofi(Module& m) {
       .def("query_atomic_core", &query_atomic, nb::arg("datatype"), nb::arg("op"), nb::arg("flags"),
            nb::sig("def query_atomic_core(self, datatype: int, op: int, flags: int) -> tuple[int, int]"),
            "(count, size) of fi_query_atomic.")
+      .def("query_collective_core", &query_collective, nb::arg("coll"), nb::arg("op"), nb::arg("datatype"),
+           nb::arg("flags"),
+           nb::sig("def query_collective_core(self, coll: int, op: int, datatype: int, flags: int) -> tuple[int, int, "
+                   "int, int]"),
+           "(count, size, max_members, mode) of fi_query_collective.")
       .def("map_raw_core", &map_raw, nb::arg("base_addr"), nb::arg("raw_key"), nb::arg("flags"))
       .def("unmap_key_core", &unmap_key, nb::arg("key"))
       .def_prop_ro("thread_safe", [](OfiCore<OfiDomain>& c) { return c.box->thread_safe; });
@@ -477,6 +498,7 @@ void register_ofi(Module& m) {
   register_ofi_counters(m);
   register_ofi_event_queues(m);
   register_ofi_endpoint(m);
+  register_ofi_groups(m);
   Class<OfiCore<OfiMr>> mr(m, "OfiMemoryRegionCore", "A memory region of a real libfabric.");
   mr.def("__init__", &make_mr, nb::arg("domain"), nb::arg("buffers"), nb::arg("access"), nb::arg("offset"),
          nb::arg("requested_key"), nb::arg("flags"), nb::arg("writable"), nb::arg("iface").none() = nb::none(),

@@ -44,7 +44,7 @@ PyObject* general(const Method& m, PyObject* self, PyObject* const* args, Py_ssi
        !target_ok(s.method, a[m.addr], a[m.key], &c.addr, &c.key)) ||
       !take(m.addr, &c.addr) || !take(m.key, &c.key) || !take(m.peer, &c.peer) || !take(m.tag, &c.tag) ||
       !take(m.ignore, &c.ignore) || !take(m.data, &c.value) || !ofi_desc(given(m.desc), s.method, &c.desc) ||
-      !ofi_ready(*ep, s.method, c.peer, receives)) {
+      !ofi_ready(*ep, s.method, c.peer, receives) || !ofi_tag(*ep, s.method, c.tag, &c.ignore)) {
     return nullptr;
   }
   c.data = b.data;

@@ -205,6 +205,14 @@ bool ofi_refuse_desc(const char* method) {
   return false;
 }
 
+bool ofi_refuse_tag(const OfiEp& ep, const char* method, uint64_t tag) {
+  set_error(fi_err::kEINVAL, std::string(method) + ": tag " + std::to_string(tag) +
+                                 "\n  rule: on an endpoint with COLLECTIVE, bits above those of mem_tag_format are the "
+                                 "library's own; there are " +
+                                 std::to_string(std::popcount(~ep.reserved_tag)) + " for tags");
+  return false;
+}
+
 bool ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count) {
   const size_t limit = op.receives ? ep.rx_iov_limit : ep.iov_limit;
   if (count > limit) {
@@ -303,7 +311,7 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
   const bool source = receives || (remote && std::strcmp(method, "readv") == 0);
   if (!list.acquire(l.iov, source, l.count, method) || !n.take(l, method, tagged, remote, source) ||
       !list.take_descs(l.desc, method) || !ofi_ready(*ep, method, n.peer, receives) ||
-      !list.all_described(*ep, method)) {
+      !ofi_tag(*ep, method, n.tag, &n.ignore) || !list.all_described(*ep, method)) {
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
@@ -471,7 +479,11 @@ PyObject* message(PyObject* self, const char* method, PyObject* const* a, bool r
 }
 PyObject* tagged_message(PyObject* self, const char* method, PyObject* const* a, bool receives) {
   uint64_t tag = 0, ignore = 0;
-  if (!number_attr(a[0], method, "tag", &tag) || !number_attr(a[0], method, "ignore", &ignore)) return nullptr;
+  OfiEp* ep = ofi_ep_of(self, method);
+  if (ep == nullptr || !number_attr(a[0], method, "tag", &tag) || !number_attr(a[0], method, "ignore", &ignore) ||
+      !ofi_tag(*ep, method, tag, &ignore)) {
+    return nullptr;
+  }
   return of_struct(
       self, method, "fi.MsgTagged", a[0], a[1], receives, receives, nullptr,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {

@@ -7,7 +7,7 @@
 //
 // Versions: 1.5 (the first with today's registration modes) to 2.x; what came later than 1.14 says so.
 // Source: fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_cq(3), fi_eq(3), fi_av(3), fi_mr(3), fi_rma(3), fi_msg(3),
-// fi_tagged(3), fi_atomic(3), fi_cm(3), fi_cntr(3), fi_poll(3).
+// fi_tagged(3), fi_atomic(3), fi_collective(3), fi_av_set(3), fi_cm(3), fi_cntr(3), fi_poll(3).
 #pragma once
 
 #include <sys/uio.h>
@@ -31,6 +31,8 @@ struct FidCq;
 struct FidEq;
 struct FidCntr;
 struct FidMr;
+struct FidAvSet;
+struct FidMc;
 struct Info;
 
 struct FidOps {
@@ -169,6 +171,20 @@ struct MrAttr {
 struct AtomicAttr {
   size_t count, size;
 };
+struct CollectiveAttr {
+  int op, datatype;
+  AtomicAttr datatype_attr;
+  size_t max_members;
+  uint64_t mode;
+};
+struct AvSetAttr {
+  size_t count;
+  Addr start_addr, end_addr;
+  uint64_t stride;
+  size_t comm_key_size;
+  uint8_t* comm_key;
+  uint64_t flags;
+};
 
 struct FabricOps {
   size_t size;
@@ -194,6 +210,7 @@ struct DomainOps {
   int (*stx_ctx)(FidDomain*, TxAttr*, void**, void*);
   int (*srx_ctx)(FidDomain*, RxAttr*, FidEp**, void*);
   int (*query_atomic)(FidDomain*, int datatype, int op, AtomicAttr*, uint64_t flags);
+  int (*query_collective)(FidDomain*, int collective, CollectiveAttr*, uint64_t flags);
 };
 struct MrOps {
   size_t size;
@@ -236,7 +253,7 @@ struct AvOps {
   int (*remove)(FidAv*, Addr*, size_t, uint64_t flags);
   int (*lookup)(FidAv*, Addr, void*, size_t*);
   const char* (*straddr)(FidAv*, const void*, char*, size_t*);
-  int (*av_set)(FidAv*, void*, void**, void*);
+  int (*av_set)(FidAv*, AvSetAttr*, FidAvSet**, void*);
   int (*insert_auth_key)(FidAv*, const void*, size_t, Addr*, uint64_t flags);  // since 1.20, as the next two
   int (*lookup_auth_key)(FidAv*, Addr, void*, size_t*);
   int (*set_user_id)(FidAv*, Addr, Addr id, uint64_t flags);
@@ -244,6 +261,20 @@ struct AvOps {
 struct FidAv {
   Fid fid;
   AvOps* ops;
+};
+
+struct AvSetOps {
+  size_t size;
+  int (*set_union)(FidAvSet*, const FidAvSet*);
+  int (*intersect)(FidAvSet*, const FidAvSet*);
+  int (*diff)(FidAvSet*, const FidAvSet*);
+  int (*insert)(FidAvSet*, Addr);
+  int (*remove)(FidAvSet*, Addr);
+  int (*addr)(FidAvSet*, Addr* coll_addr);
+};
+struct FidAvSet {
+  Fid fid;
+  AvSetOps* ops;
 };
 
 // ---- queues and counters -------------------------------------------------------------------------------------------
@@ -353,6 +384,15 @@ struct CmOps {
   int (*accept)(FidEp*, const void* param, size_t);
   int (*reject)(FidPep*, Fid* handle, const void* param, size_t);
   int (*shutdown)(FidEp*, uint64_t flags);
+  int (*join)(FidEp*, const void* addr, uint64_t flags, FidMc**, void* context);
+};
+struct CollectiveAddr {  // the address of a join, with FI_COLLECTIVE
+  const FidAvSet* set;
+  Addr coll_addr;
+};
+struct FidMc {
+  Fid fid;
+  Addr addr;
 };
 struct Msg {
   const iovec* iov;
@@ -462,6 +502,23 @@ struct AtomicOps {
   int (*readwritevalid)(FidEp*, int type, int op, size_t* count);
   int (*compwritevalid)(FidEp*, int type, int op, size_t* count);
 };
+struct CollectiveOps {  // msg, and the exchanges that Weft's interface has not, keep their places
+  size_t size;
+  ssize_t (*barrier)(FidEp*, Addr group, void* context);
+  ssize_t (*broadcast)(FidEp*, void*, size_t count, void* desc, Addr group, Addr root, int type, uint64_t flags,
+                       void* context);
+  void (*alltoall)();
+  ssize_t (*allreduce)(FidEp*, const void*, size_t count, void* desc, void* result, void* result_desc, Addr group,
+                       int type, int op, uint64_t flags, void* context);
+  void (*allgather)();
+  void (*reduce_scatter)();
+  ssize_t (*reduce)(FidEp*, const void*, size_t count, void* desc, void* result, void* result_desc, Addr group,
+                    Addr root, int type, int op, uint64_t flags, void* context);
+  void (*scatter)();
+  void (*gather)();
+  void (*msg)();
+  ssize_t (*barrier2)(FidEp*, Addr group, uint64_t flags, void* context);
+};
 struct FidEp {
   Fid fid;
   EpOps* ops;
@@ -470,6 +527,7 @@ struct FidEp {
   RmaOps* rma;
   TaggedOps* tagged;
   AtomicOps* atomic;
+  CollectiveOps* collective;
 };
 struct FidPep {
   Fid fid;

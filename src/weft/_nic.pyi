@@ -3137,6 +3137,9 @@ class OfiDomainCore:
     def query_atomic_core(self, datatype: int, op: int, flags: int) -> tuple[int, int]:
         """(count, size) of fi_query_atomic."""
 
+    def query_collective_core(self, coll: int, op: int, datatype: int, flags: int) -> tuple[int, int, int, int]:
+        """(count, size, max_members, mode) of fi_query_collective."""
+
     def map_raw_core(self, base_addr: int, raw_key: bytes, flags: int) -> int: ...
 
     def unmap_key_core(self, key: int) -> None: ...
@@ -3427,6 +3430,25 @@ class OfiEndpointCore:
         As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg).
         """
 
+    def barrier(self, coll_addr: object = ..., context: object = None, *, flags: int = 0) -> None:
+        """As fi.Endpoint.barrier, through the library (fi_barrier)."""
+
+    def barrier2(self, coll_addr: object = ..., flags: int = 0, context: object = None) -> None:
+        """As fi.Endpoint.barrier2, through the library (fi_barrier2)."""
+
+    def broadcast(self, buf: object, count: int | None = None, desc: object = None, coll_addr: object = ..., root_addr: int = ..., datatype: int | None = None, flags: int = 0, context: object = None) -> None:
+        """
+        As fi.Endpoint.broadcast, of any size, through the library (fi_broadcast).
+        """
+
+    def reduce(self, buf: object, count: int | None = None, desc: object = None, result: object = None, result_desc: object = None, coll_addr: object = ..., root_addr: int = ..., datatype: int | None = None, op: int = ..., flags: int = 0, context: object = None) -> None:
+        """As fi.Endpoint.reduce, of any size, through the library (fi_reduce)."""
+
+    def allreduce(self, buf: object, count: int | None = None, desc: object = None, result: object = None, result_desc: object = None, coll_addr: object = ..., datatype: int | None = None, op: int = ..., flags: int = 0, context: object = None) -> None:
+        """
+        As fi.Endpoint.allreduce, of any size, through the library (fi_allreduce).
+        """
+
     def close_core(self) -> None: ...
 
     def getopsflag_core(self, side: int) -> int: ...
@@ -3474,6 +3496,23 @@ class OfiEndpointCore:
 
     def outstanding(self) -> int:
         """Operations that are under way."""
+
+class OfiGroupCore:
+    """An endpoint's membership of a collective group of a real libfabric."""
+
+    def __init__(self, ep: OfiEndpointCore, av: OfiAddressVectorCore, members: Sequence[int], mine: int, comm_key: bytes | None, set_flags: int, flags: int, number: int) -> None: ...
+
+    def close_core(self) -> None: ...
+
+    def join_complete(self) -> None:
+        """The event of the join was read."""
+
+    @property
+    def addr(self) -> int:
+        """coll_addr of the group's calls."""
+
+def ofi_av_set_valid(av: OfiAddressVectorCore, count: int, comm_key: bytes | None, flags: int) -> None:
+    """Opens a set of the library and closes it (fi_av_set), for its refusal."""
 
 class OfiMemoryRegionCore:
     """A memory region of a real libfabric."""

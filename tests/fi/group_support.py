@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from tests.fi.support import PROVIDER
 
 from weft import fi
 
@@ -18,18 +19,28 @@ CAPS = fi.MSG | fi.COLLECTIVE
 class Member:
     """One endpoint that can join groups, with its queues."""
 
-    def __init__(self, provider: str = "weft", caps: int = CAPS, mr_mode: int = 0, **cq: Any) -> None:
+    def __init__(self, provider: str = "", caps: int = CAPS, mr_mode: int = 0, **cq: Any) -> None:
         mode = fi.MR_ENDPOINT | fi.MR_ALLOCATED if provider == "cxi" else fi.MrMode(mr_mode)
-        hints = fi.Info(
-            caps=caps, fabric_attr=fi.FabricAttr(prov_name=provider), domain_attr=fi.DomainAttr(mr_mode=mode)
-        )
-        self.info = fi.getinfo(hints=hints)[0]
+
+        def asked(caps: int) -> fi.Info:
+            return fi.Info(
+                caps=caps,
+                fabric_attr=fi.FabricAttr(prov_name=provider or PROVIDER.name),
+                domain_attr=fi.DomainAttr(mr_mode=mode),
+            )
+
+        self.info = fi.getinfo(hints=asked(caps))[0] if provider else PROVIDER.offer(caps, asked)
         self.fabric = fi.Fabric(self.info.fabric_attr)
         self.domain = self.fabric.domain(self.info)
         self.eq = self.fabric.eq_open()
+        if PROVIDER.adapt is not None:
+            PROVIDER.adapt(self.domain)
+            PROVIDER.events(self.eq)
         self.cq = self.domain.cq_open(**cq)
         self.av = self.domain.av_open()
         self.ep = self.domain.endpoint(self.info)
+        if PROVIDER.application is not None and PROVIDER.adapt is not None:
+            PROVIDER.application(self.domain, self.ep)
         self.ep.bind(self.cq, fi.TRANSMIT | fi.RECV)
         self.ep.bind(self.av)
         self.ep.bind(self.eq)
@@ -76,7 +87,7 @@ class Member:
 
 
 @contextlib.contextmanager
-def members(count: int, provider: str = "weft", **more: Any) -> Iterator[list[Member]]:
+def members(count: int, provider: str = "", **more: Any) -> Iterator[list[Member]]:
     """Members in this process that know each other."""
     found = [Member(provider, **more) for _ in range(count)]
     names = [one.name for one in found]

@@ -28,5 +28,5 @@ def test_each_difference_is_a_row_of_the_page(who: str, name: str, what: str) ->
 @pytest.mark.parametrize("name", [*real_table.APART, *(name for _, name, _ in ROWS)])
 def test_each_entry_is_of_a_test(name: str) -> None:
     texts = [(FOLDER / f"{module}.py").read_text() for module in real_table.MODULES]
-    defined = [test for text in texts for test in re.findall(r"^def (test_\w+)", text, re.M)]
+    defined = [test for text in texts for test in re.findall(r"^ *def (test_\w+)", text, re.M)]
     assert fnmatch.filter(defined, name.partition("[")[0])

@@ -13,10 +13,12 @@ from tests.ofi.support import library_version, offer, open_node, pair
 
 from weft import fi
 from weft.providers.ofi.av import RealAddressVector
+from weft.providers.ofi.av_set import RealAvSet
 from weft.providers.ofi.domain import RealDomain
 from weft.providers.ofi.endpoint import RealEndpoint
 from weft.providers.ofi.eq import RealEventQueue
 from weft.providers.ofi.fabric import RealFabric
+from weft.providers.ofi.group import RealCollectiveGroup
 from weft.providers.ofi.mr import RealMemoryRegion
 from weft.providers.ofi.pep import RealPassiveEndpoint
 from weft.providers.ofi.queues import RealCompletionQueue, RealCounter
@@ -58,6 +60,8 @@ SEAM: dict[type, set[str]] = {
         "unstage",
     },
     fi.PassiveEndpoint: set(),
+    fi.CollectiveGroup: set(),
+    fi.AvSet: set(),
 }
 PAIRS: list[tuple[type, type]] = [
     (fi.Fabric, RealFabric),
@@ -69,6 +73,8 @@ PAIRS: list[tuple[type, type]] = [
     (fi.EventQueue, RealEventQueue),
     (fi.MemoryRegion, RealMemoryRegion),
     (fi.PassiveEndpoint, RealPassiveEndpoint),
+    (fi.CollectiveGroup, RealCollectiveGroup),
+    (fi.AvSet, RealAvSet),
 ]
 
 
@@ -108,7 +114,7 @@ def test_objects_are_instances_of_wefts_classes(provider: str) -> None:
     node.close()
 
 
-@pytest.mark.parametrize("call", ["barrier", "read_batch", "statistics", "open_ops", "tx_context", "join_collective"])
+@pytest.mark.parametrize("call", ["read_batch", "statistics", "open_ops", "tx_context"])
 def test_calls_that_are_not_passed_through_say_so(call: str) -> None:
     node = open_node(offer("ofi:shm"))
     with pytest.raises(fi.NotSupported, match=f"ep.{call}"):

@@ -84,7 +84,7 @@ class AvSet(_handle.LifeInDomain):
             raise self._refuse(Rule.AV_SET_FLAGS, f"{op}: flags {AvSetFlag(flags)!s}; known: {AvSetFlag(_FLAGS)!s}")
         self.comm_key = self._key(attr)
         if flags & AvSetFlag.UNIVERSE:
-            return _in_use(self.av)
+            return self._in_use()
         start, end, stride, count = int(attr.start_addr), int(attr.end_addr), int(attr.stride), int(attr.count)
         ranged = start != ADDR_NOTAVAIL
         why = None
@@ -103,8 +103,21 @@ class AvSet(_handle.LifeInDomain):
         if not ranged:
             return []
         stride = stride or 1
-        found = [at for at in _in_use(self.av) if start <= at <= end and (at - start) % stride == 0]
+        found = [at for at in self._in_use() if start <= at <= end and (at - start) % stride == 0]
         return found[:count] if rules.set_count else found
+
+    def _in_use(self) -> list[int]:
+        """The fi_addr numbers of the vector that are in use, ascending."""
+        found: list[int] = []
+        at = 0
+        while len(found) < self.av.count():
+            try:
+                self.av.lookup_address(at)
+                found.append(at)
+            except errors.InvalidArgument:
+                pass  # a free number
+            at += 1
+        return found
 
     def _key(self, attr: AvSetAttr) -> bytes | None:
         if attr.comm_key is None:
@@ -225,17 +238,3 @@ class AvSet(_handle.LifeInDomain):
 
     def __repr__(self) -> str:
         return f"<AvSet {'closed' if self._closed else f'{len(self._members)} members'}>"
-
-
-def _in_use(av: AddressVector) -> list[int]:
-    """The fi_addr numbers of a vector that are in use, ascending."""
-    found: list[int] = []
-    at = 0
-    while len(found) < av.count():
-        try:
-            av.lookup_address(at)
-            found.append(at)
-        except errors.InvalidArgument:
-            pass  # a free number
-        at += 1
-    return found

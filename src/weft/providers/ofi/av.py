@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi import _args, _handle
+from ...fi.av_set import AvSetAttr
 from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno
 from ._common import Real, later, stands_for, unless_used
+from .av_set import RealAvSet
 from .info import packed
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ def _class() -> type:
 
 
 @later("insertions are synchronous here", "bind")
-@later("Weft passes no collectives through", "av_set")
 @later("Weft passes no authorization keys of vectors through", "insert_auth_key", "lookup_auth_key")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
 class RealAddressVector(Real, _nic.OfiAddressVectorCore):
@@ -189,6 +190,14 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     def count(self) -> int:
         """Addresses in the vector."""
         return len(self._inserted)
+
+    def av_set(self, attr: AvSetAttr, context: Any = None) -> RealAvSet:
+        """An ordered set of addresses of this vector, for collective groups (fi_av_set); arguments as
+        `fi.AddressVector.av_set`. Raises NotSupported where the provider has no collectives, and the library's refusal.
+        Source: fi_av_set(3) fi_av_set."""
+        _handle.check(self, "av_set")
+        _handle.expect(attr, AvSetAttr, "av_set", "attr")
+        return RealAvSet(self, attr, context)
 
     def straddr(self, addr: object) -> str:
         """An address in printable form (fi_av_straddr)."""

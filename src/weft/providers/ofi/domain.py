@@ -9,8 +9,11 @@ from ... import _nic, _process, errors
 from ...fi import _args, _handle
 from ...fi.atomic import AtomicAttr
 from ...fi.attrs import DomainAttr, Info, dupinfo
+from ...fi.collective import CollectiveAttr
 from ...fi.mr_attr import MrAttr
-from ...flags import AvType, CntrEvents, CqFormat, CqWaitCond, MrMode, Progress, WaitObj
+from ...fi.policy_rules import VectorRules
+from ...fi.rules import Refusals
+from ...flags import AvType, CntrEvents, CollectiveOp, CqFormat, CqWaitCond, MrMode, Progress, WaitObj
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector
 from .mr import RealMemoryRegion
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from .fabric import RealFabric
 
 __all__ = ["RealDomain"]
+
+_INT_MAX = 2**31 - 1
 
 
 def _class() -> type:
@@ -37,10 +42,11 @@ class _Policy:
     def __init__(self, info: Info) -> None:
         self.progress = Progress.PROGRESS_AUTO  # the descriptors of the library's queues tell of work to do
         self.data_progress = info.domain_attr.data_progress
+        self.refusals = Refusals()
+        self.vectors = VectorRules()
 
 
 @later("scalable endpoints and shared contexts are not supported", "scalable_ep", "stx_context", "srx_context")
-@later("Weft passes no collectives through", "query_collective")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
 class RealDomain(Real, _nic.OfiDomainCore):
     """A domain of the library (struct fid_domain). Made by `Fabric.domain`.
@@ -282,6 +288,28 @@ class RealDomain(Real, _nic.OfiDomainCore):
         _handle.check(self, "query_atomic")
         _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
         return AtomicAttr(*self.query_atomic_core(int(datatype), int(op), int(flags)))
+
+    def query_collective(self, coll: int, attr: CollectiveAttr | None = None, flags: int = 0) -> CollectiveAttr:
+        """Whether the library has a collective, and its limits (fi_query_collective); arguments as `fi.Domain`'s.
+
+        Raises InvalidArgument (no attr), NotSupported, and the library's refusal. Source: fi_collective(3)."""
+        op = "query_collective"
+        _handle.check(self, op)
+        _args.whole(op, coll=coll, flags=flags)
+        if attr is None:
+            if coll != CollectiveOp.BARRIER:
+                raise errors.InvalidArgument(
+                    f"{op}: attr is needed; only a barrier does without\n"
+                    "  try: fi.CollectiveAttr(op=fi.SUM, datatype=fi.DOUBLE)",
+                    op=op,
+                )
+            attr = CollectiveAttr()
+        _handle.expect(attr, CollectiveAttr, op, "attr")
+        _args.whole(op, op=attr.op, datatype=attr.datatype)
+        kind, op_number, datatype = (min(int(one), _INT_MAX) for one in (coll, attr.op, attr.datatype))
+        count, size, attr.max_members, attr.mode = self.query_collective_core(kind, op_number, datatype, int(flags))
+        attr.datatype_attr = AtomicAttr(count, size)
+        return attr
 
     def regions(self) -> list[Any]:
         """The open regions of the domain."""

@@ -15,7 +15,9 @@ from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
 from . import library
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector, packed_or_text
+from .av_set import RealAvSet
 from .eq import RealEventQueue
+from .group import RealCollectiveGroup, join
 from .queues import RealCompletionQueue, RealCounter
 from .request import RealRequest, private_bytes
 
@@ -48,10 +50,8 @@ _SENDING = (
     *("atomic", "atomicv", "atomicmsg", "inject_atomic", "fetch_atomic", "fetch_atomicv", "fetch_atomicmsg"),
     *("compare_atomic", "compare_atomicv", "compare_atomicmsg"),
 )
-_COLLECTIVES = ("barrier", "barrier2", "broadcast", "reduce", "allreduce", "join_collective")
 
 
-@later("Weft passes no collectives through", *_COLLECTIVES)
 @later("libfabric has no such call: post each by itself", "read_batch", "write_batch")
 @later("the library does not tell: Weft's NIC does", "statistics", "message_statistics", "unreceived")
 @later("scalable endpoints and shared contexts are not supported", "tx_context", "rx_context")
@@ -79,6 +79,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._eq: Any = None
         self._enabled = False
         self._chose_name = False
+        self._joins = 0
         self._request = info.handle if isinstance(info.handle, RealRequest) else None
         if self._request is not None and (self._request.taken or self._request.answered):
             raise errors.InvalidArgument(
@@ -396,6 +397,17 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         """
         _handle.check(self, "ep.alias")
         return self.domain._alias(self, _of_one_side("ep.alias", flags), context)
+
+    def join_collective(
+        self, coll_addr: int, set: RealAvSet, flags: int = 0, context: Any = None
+    ) -> RealCollectiveGroup:
+        """Join the collective group of a set's members (fi_join_collective), one join at a time; arguments as
+        `fi.Endpoint.join_collective`. The group is usable after the event JOIN_COMPLETE, whose `fid` it is.
+
+        Raises as `fi.Endpoint.join_collective`, Again (another join of the endpoint is under way), NoSpace (too many
+        groups), and the library's refusal. Source: fi_collective(3) fi_join_collective.
+        """
+        return join(self, coll_addr, set, flags, context)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 

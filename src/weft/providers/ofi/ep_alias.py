@@ -101,6 +101,11 @@ class RealEndpointAlias(RealEndpoint):
         _handle.check(self, "ep.setopt")
         self.original.setopt(level, optname, optval)
 
+    def join_collective(self, coll_addr: int, set: Any, flags: int = 0, context: Any = None) -> Any:
+        """Join a group with the original (fi_join_collective); its calls take the group from the alias too."""
+        _handle.check(self, "ep.join_collective")
+        return self.original.join_collective(coll_addr, set, flags, context)
+
     def cancel(self, context: object) -> None:
         """Cancel an operation of the endpoint or of any alias (fi_cancel)."""
         _handle.check(self, "ep.cancel")

@@ -72,7 +72,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         """The next event as (event, entry), or None (fi_eq_read). Raises Available while an error waits."""
         _handle.check(self, "eq.read")
         _args.whole("eq.read", flags=flags)
-        return self._found(self.read_core(int(flags), 0), int(flags))
+        return self._next(int(flags), 0)
 
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
         """As `read`, but waits, without the GIL (fi_eq_sread). Raises Again when the time is over."""
@@ -86,7 +86,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         until = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
             left = _SLICE_MS if until is None else min(int((until - time.monotonic()) * 1000) + 1, _SLICE_MS)
-            found = self._found(self.read_core(int(flags), max(left, 0)), int(flags))
+            found = self._next(int(flags), max(left, 0))
             if found is not None:
                 return found
             if self._closed:
@@ -94,12 +94,28 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             if until is not None and time.monotonic() >= until:
                 raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
 
-    def _found(self, found: Any, flags: int) -> tuple[int, Any] | None:
-        if found is None:
-            return None
+    def _next(self, flags: int, wait_ms: int) -> tuple[int, Any] | None:
+        while True:
+            found = self.read_core(flags, wait_ms)
+            if found is None:
+                return None
+            event = self._event(found, flags)
+            if event is not None:
+                return event
+            if flags & Flag.PEEK:  # the event of a closed group is nobody's: take it, look at the next
+                self.read_core(flags & ~int(Flag.PEEK), 0)
+
+    def _event(self, found: Any, flags: int) -> tuple[int, Any] | None:
+        """The event of what the library has; None: of a group that was closed while it joined."""
         event, fid, context, data = found
         if fid == self.fid:
             return event, self._written[data] if flags & Flag.PEEK else self._written.pop(data)
+        if event == EqEvent.JOIN_COMPLETE:  # its fid is a part of the library's own
+            group = self._group(context, flags)
+            if group is None:
+                return None
+            group._on_event()
+            return event, EqEntry(group, group.context, data)
         owner = self.fabric._fids.get(fid)
         if event == EqEvent.CONNECTED and owner is not None:
             owner._link()
@@ -111,6 +127,10 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             return event, EqCmEntry(owner, info, data)
         return event, EqEntry(owner, None, data)
 
+    def _group(self, context: int, flags: int) -> Any:
+        joins = self.fabric._joins
+        return joins.get(context) if flags & Flag.PEEK else joins.pop(context, None)
+
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr). Raises Again if there is none."""
         _handle.check(self, "eq.readerr")
@@ -118,7 +138,10 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         found = self.readerr_core(int(flags))
         if found is None:
             raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
-        fid, _, data, err, prov_errno, err_data = found
+        fid, context, data, err, prov_errno, err_data = found
+        group = self._group(context, int(flags))
+        if group is not None:
+            return EqErrEntry(group, group.context, data, err, prov_errno, err_data)
         return EqErrEntry(self.fabric._fids.get(fid), None, data, err, prov_errno, err_data)
 
     def write(self, event: int, entry: Any, flags: int = 0) -> None:

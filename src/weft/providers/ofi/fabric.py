@@ -40,6 +40,7 @@ class RealFabric(Fabric):
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._fids: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # of events
+        self._joins: dict[int, Any] = {}  # groups whose event was not read, by the context of the join
         fields = {"name": attr.name, "prov_name": str(attr.prov_name).removeprefix(PREFIX)}
         numbers = {"prov_version": int(attr.prov_version), "api_version": int(attr.api_version)}
         self._core = _nic.OfiFabricCore(_nic.ofi_info({"fabric_attr": {**fields, **numbers}}))

@@ -1,0 +1,50 @@
+"""Address vector sets of a real libfabric (fi_av_set). Source: fi_av_set(3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _nic, errors
+from ...fi import _args, _handle
+from ...fi.av_set import AvSet, AvSetAttr
+from ...flags import AvSetFlag
+
+__all__ = ["RealAvSet"]
+
+_COUNT_MAX = 1 << 16  # the library makes room for as many; each join opens a set with room for its members
+
+
+class RealAvSet(AvSet):
+    """An ordered list of addresses of a vector of the library, without duplicates. Made by `AddressVector.av_set`.
+
+    The list is kept here, and each join gives the library a set of its own: the library looks at the set of a group for
+    as long as the group is open, so a set that changed afterwards would change the group.
+    Thread safety: any thread. Source: fi_av_set(3).
+    """
+
+    av: Any
+
+    def __init__(self, av: Any, attr: AvSetAttr, context: Any) -> None:
+        super().__init__(av, attr, context)
+        self._flags = int(attr.flags) & ~int(AvSetFlag.UNIVERSE)
+        self._site = _handle.here(3)
+        try:
+            _nic.ofi_av_set_valid(av, min(int(attr.count), _COUNT_MAX), self.comm_key, self._flags)
+        except errors.FabricError:
+            self.close()
+            raise
+
+    def _in_use(self) -> list[int]:
+        return sorted(self.av._inserted)
+
+    def _key(self, attr: AvSetAttr) -> bytes | None:
+        """The provider's own bytes, which the library checks."""
+        size = int(attr.comm_key_size)
+        if attr.comm_key is None:
+            if size:
+                raise errors.InvalidArgument(f"av_set: comm_key is None, but comm_key_size is {size}", op="av_set")
+            return None
+        key = _args.octets("av_set", "comm_key", attr.comm_key)
+        if size > len(key):
+            raise errors.InvalidArgument(f"av_set: comm_key of {len(key)} bytes, comm_key_size {size}", op="av_set")
+        return bytes(key[: size or len(key)])
