@@ -207,6 +207,7 @@ struct OfiEp {
   bool enabled = false;
   bool connected = false;                   // FI_EP_MSG
   bool mr_local = false;                    // the domain's
+  bool triggers = false;                    // FI_TRIGGER
   bool plain_tx = false, plain_rx = false;  // a queue reports every operation, and the flags ask for nothing else
   OfiEp* owner = this;                      // whose its operations are: of an alias, the original, which `bound` holds
   size_t inject_size = 0;
@@ -271,6 +272,7 @@ void register_ofi_queues(Module& m);
 void register_ofi_counters(Module& m);
 void register_ofi_event_queues(Module& m);
 void register_ofi_endpoint(Module& m);
+void register_ofi_regions(Module& m);
 void register_ofi_groups(Module& m);
 
 // Addresses: bytes, or text under FI_ADDR_STR.

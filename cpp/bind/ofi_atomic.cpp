@@ -193,7 +193,10 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
               : !target_ok(method, p.addr, p.key, &addr, &key)) {
     return nullptr;
   }
-  const OfiOp op{method, kOfiTransmit, flags, operand.total, false};
+  OfiTrigger trigger;
+  if (message && !trigger.take(*ep, method, flags, p.context)) return nullptr;
+  OfiOp op{method, kOfiTransmit, flags, operand.total, false};
+  if (trigger.cntr != nullptr) op.trigger = &trigger;
   const uint64_t bytes = operand.count != 0 ? operand.total : result.total;  // a read has no operand
   if (!ofi_ready(*ep, method, peer, false) || !operand.all_described(*ep, method) ||
       !compare.all_described(*ep, method) || !result.all_described(*ep, method) ||

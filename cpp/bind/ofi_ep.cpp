@@ -77,6 +77,7 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
     box->rma_iov_limit = std::max<size_t>(info.info->tx->rma_iov_limit, 1);
   }
   box->mr_local = domain.box->mr_local;
+  box->triggers = (info.info->caps & kOfiTrigger) != 0;
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
   if (d.soft_groups && info.info->ep != nullptr && (info.info->caps & kOfiCollective) != 0) {
     const int bits = std::bit_width(info.info->ep->mem_tag_format);
@@ -142,6 +143,7 @@ void make_alias(Core* self, Core& original, uint64_t flags) {
   box->rx_iov_limit = ep.rx_iov_limit;
   box->inject_size = ep.inject_size;
   box->mr_local = ep.mr_local;
+  box->triggers = ep.triggers;
   box->connected = ep.connected;
   box->reserved_tag = ep.reserved_tag;
   box->tx_flags = ep.tx_flags;

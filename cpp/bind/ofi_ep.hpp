@@ -16,6 +16,7 @@ constexpr uint64_t kOfiTransmit = 1u << 11, kOfiRecv = 1u << 10;         // FI_T
 constexpr uint64_t kOfiCompletion = 1u << 24, kOfiMultiRecv = 1u << 16;  // FI_COMPLETION, FI_MULTI_RECV
 constexpr uint64_t kOfiInject = 1u << 25, kOfiRemoteData = 1u << 17;     // FI_INJECT, FI_REMOTE_CQ_DATA
 constexpr uint64_t kOfiPeek = 1u << 19, kOfiClaim = 1ull << 59;          // FI_PEEK, FI_CLAIM
+constexpr uint64_t kOfiTrigger = 1u << 20;                               // FI_TRIGGER
 constexpr uint64_t kOfiCollective = 1u << 6;                             // FI_COLLECTIVE
 // Bytes of an element by FI_INT8 ... FI_FLOAT8_E5M2.
 constexpr size_t kOfiElement[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
@@ -85,6 +86,17 @@ inline bool ofi_tag(const OfiEp& ep, const char* method, uint64_t tag, uint64_t*
   return (tag & ep.reserved_tag) == 0 || ofi_refuse_tag(ep, method, tag);
 }
 
+// What starts a triggered operation: struct fi_triggered_context, which is in the slot.
+struct OfiTrigger {
+  ofi::FidCntr* cntr = nullptr;  // null: the operation is not triggered
+  size_t threshold = 0;
+  Buf held;  // the counter
+
+  // Reads an fi.TriggeredContext, where `flags` have FI_TRIGGER: the library takes the context for one.
+  bool take(const OfiEp& ep, const char* method, uint64_t flags, PyObject* context);
+  void fill(ofi::Slot* slot) const;
+};
+
 // What an operation is, for post().
 struct OfiOp {
   const char* method;
@@ -93,6 +105,7 @@ struct OfiOp {
   size_t total = 0;    // bytes
   bool receives = false;
   ofi::Slot* slot = nullptr;  // of a message that was claimed; null: a new one
+  const OfiTrigger* trigger = nullptr;
 };
 
 // Checks what some providers do not, which then write beyond their own memory: the length of a list, and the bytes of
@@ -132,6 +145,8 @@ PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* con
     slot->claim = (op.flags & (kOfiPeek | kOfiClaim)) == (kOfiPeek | kOfiClaim) ? ofi::Slot::Claim::peeks
                                                                                 : ofi::Slot::Claim::none;
   slot->multi = op.receives && (op.flags & kOfiMultiRecv) != 0;
+  if (op.trigger != nullptr) [[unlikely]]
+    op.trigger->fill(slot);
   for (size_t i = 0; i < count; ++i) {
     PyObject* owner = bufs[i]->hold();
     if (owner == nullptr) [[unlikely]] {

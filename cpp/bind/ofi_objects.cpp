@@ -1,4 +1,4 @@
-// cpp/bind/ofi_objects.cpp: fabrics, domains, address vectors, regions and passive endpoints of a real libfabric.
+// cpp/bind/ofi_objects.cpp: fabrics, domains, address vectors and passive endpoints of a real libfabric.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
@@ -12,8 +12,6 @@
 #include "bind/ofi.hpp"
 
 namespace weft::bind {
-
-PyTypeObject* g_ofi_mr_type = nullptr;
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
@@ -92,14 +90,6 @@ bool ending() noexcept {
 
 bool ofi_may_drop(const OfiHandle& handle) noexcept {
   return !handle.forked() && !ending();
-}
-
-OfiMr::~OfiMr() {
-  const Seam seam;
-  const bool drops = ofi_may_drop(h);
-  if (h.shut() == 0 && drops) return;
-  (void)keep.release();  // the library, or the parent process, may still use the memory
-  (void)buffer.release();
 }
 
 int OfiHandle::shut() noexcept {
@@ -222,14 +212,15 @@ void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, i
   new (self) OfiCore<OfiAv>{box};
 }
 
-uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags) {
+// given: under FI_AV_USER_ID an id for the peer, under FI_AUTH_KEY the fi_addr of a key.
+uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags, std::optional<uint64_t> given) {
   OfiAv& av = ofi_open(self, "av.insert");
   const std::string bytes = ofi_address_bytes(address, "av.insert", av.domain->text_addresses);
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
   if (call == nullptr) ofi_raise_missing("av.insert");
   std::array<char, kOfiAddressMax> room{};  // some providers read the longest address that they have
   std::memcpy(room.data(), bytes.data(), std::min(bytes.size(), room.size()));
-  ofi::Addr found = ~uint64_t{0};
+  ofi::Addr found = given.value_or(~uint64_t{0});
   const int r = call(av.get(), room.data(), 1, &found, flags, nullptr);
   if (r < 0) ofi_raise("av.insert", r);
   if (r == 0 || found == ~uint64_t{0})
@@ -297,116 +288,30 @@ std::string text_of(OfiCore<OfiAv>& self, nb::handle address) {
   return found == nullptr ? "" : found;
 }
 
+uint64_t insert_auth_key(OfiCore<OfiAv>& self, const nb::bytes& key, uint64_t flags) {
+  OfiAv& av = ofi_open(self, "av.insert_auth_key");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert_auth_key);
+  if (call == nullptr) ofi_raise_missing("av.insert_auth_key");
+  ofi::Addr found = ~uint64_t{0};
+  ofi_check("av.insert_auth_key", call(av.get(), key.c_str(), key.size(), &found, flags));
+  return found;
+}
+
+nb::bytes lookup_auth_key(OfiCore<OfiAv>& self, uint64_t fi_addr) {
+  OfiAv& av = ofi_open(self, "av.lookup_auth_key");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::lookup_auth_key);
+  if (call == nullptr) ofi_raise_missing("av.lookup_auth_key");
+  std::array<char, kOfiAddressMax> room{};
+  size_t length = room.size();
+  ofi_check("av.lookup_auth_key", call(av.get(), fi_addr, room.data(), &length));
+  return nb::bytes(room.data(), std::min(length, room.size()));
+}
+
 void set_user_id(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t id, uint64_t flags) {
   OfiAv& av = ofi_open(self, "av.set_user_id");
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::set_user_id);
   if (call == nullptr) ofi_raise_missing("av.set_user_id");
   ofi_check("av.set_user_id", call(av.get(), fi_addr, id, flags));
-}
-
-// ---- regions -------------------------------------------------------------------------------------------------------
-
-// The buffers of a registration, and what keeps their memory.
-struct Memory {
-  std::vector<iovec> iov;
-  nb::list keep;
-  int iface = mem::kHmemSystem;
-};
-
-Memory memory_of(const nb::list& buffers, bool writable) {
-  Memory found;
-  for (const nb::handle one : buffers) {
-    Buf b;
-    if (!b.acquire(one.ptr(), writable)) throw nb::python_error();
-    if (b.bare && b.length != 0 && b.iface == mem::kHmemSystem && !bare_is_there(b, "mr_reg", writable))
-      throw nb::python_error();
-    found.iov.push_back({b.data, b.length});
-    found.iface = static_cast<int>(b.iface);
-    found.keep.append(nb::steal(b.hold()));
-  }
-  return found;
-}
-
-void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::list& buffers, uint64_t access,
-             uint64_t offset, uint64_t key, uint64_t flags, bool writable, std::optional<int> iface, uint64_t device,
-             bool by_attr, std::optional<nb::bytes> auth_key) {
-  OfiDomain& d = ofi_open(domain, "mr_reg");
-  const Memory memory = memory_of(buffers, writable);
-  if (memory.iov.empty()) raise(fi_err::kEINVAL, "mr_reg: no buffer");
-  ofi::FidMr* fid = nullptr;
-  int r = 0;
-  const ofi::MrOps* ops = d.get()->mr;
-  {
-    const OfiReleased released(&d.h, d.thread_safe && memory.iov[0].iov_len >= kReleaseGilBytes);  // pins pages
-    if (by_attr || iface || memory.iface != static_cast<int>(mem::kHmemSystem)) {
-      const auto call = ofi::op(ops, &ofi::MrOps::regattr);
-      ofi::MrAttr attr{};
-      attr.iov = memory.iov.data();
-      attr.iov_count = memory.iov.size();
-      attr.access = access;
-      attr.offset = offset;
-      attr.requested_key = key;
-      attr.iface = iface.value_or(memory.iface);
-      attr.device = device;
-      if (auth_key) {
-        attr.auth_key = reinterpret_cast<uint8_t*>(const_cast<char*>(auth_key->c_str()));
-        attr.auth_key_size = auth_key->size();
-      }
-      r = call == nullptr ? -fi_err::kENOSYS : call(d.h.fid, &attr, flags, &fid);
-    } else if (memory.iov.size() == 1) {
-      const auto call = ofi::op(ops, &ofi::MrOps::reg);
-      r = call == nullptr
-              ? -fi_err::kENOSYS
-              : call(d.h.fid, memory.iov[0].iov_base, memory.iov[0].iov_len, access, offset, key, flags, &fid, nullptr);
-    } else {
-      const auto call = ofi::op(ops, &ofi::MrOps::regv);
-      r = call == nullptr
-              ? -fi_err::kENOSYS
-              : call(d.h.fid, memory.iov.data(), memory.iov.size(), access, offset, key, flags, &fid, nullptr);
-    }
-  }
-  ofi_check("mr_reg", r);
-  auto box = std::make_shared<OfiMr>();
-  box->domain = domain.box;
-  box->h.fid = &fid->fid;
-  box->keep = memory.keep;
-  if (nb::len(buffers) == 1) box->buffer = nb::borrow(buffers[0]);
-  new (self) OfiCore<OfiMr>{box};
-}
-
-template <typename T>
-void bind_mr(OfiCore<OfiMr>& self, OfiCore<T>& other, uint64_t flags) {
-  OfiMr& mr = ofi_open(self, "mr.bind");
-  T& fid = ofi_open(other, "mr.bind");
-  ofi_check("mr.bind", mr.h.fid->ops->bind(mr.h.fid, fid.h.fid, flags));
-  mr.bound.push_back(other.box);
-}
-
-void close_mr(OfiCore<OfiMr>& self) {
-  const int r = self.box->h.shut();
-  if (r < 0) ofi_raise("mr.close", r);
-  const nb::object keep = std::move(self.box->keep), buffer = std::move(self.box->buffer);  // may run Python code
-  self.box->bound.clear();
-}
-
-nb::tuple raw_attr(OfiCore<OfiMr>& self, uint64_t flags) {
-  OfiMr& mr = ofi_open(self, "mr.raw_attr");
-  std::vector<uint8_t> raw(4096);
-  size_t size = raw.size();
-  uint64_t base = 0;
-  ofi::RawMr attr{flags, &base, raw.data(), &size};
-  ofi_check("mr.raw_attr", mr.h.fid->ops->control(mr.h.fid, ofi::kGetRawMr, &attr));
-  return nb::make_tuple(base, nb::bytes(reinterpret_cast<const char*>(raw.data()), std::min(size, raw.size())));
-}
-
-void refresh(OfiCore<OfiMr>& self, const nb::list& buffers, uint64_t flags) {
-  OfiMr& mr = ofi_open(self, "mr.refresh");
-  const Memory memory = memory_of(buffers, false);
-  ofi::MrModify modify{};
-  modify.flags = flags;
-  modify.attr.iov = memory.iov.data();
-  modify.attr.iov_count = memory.iov.size();
-  ofi_check("mr.refresh", mr.h.fid->ops->control(mr.h.fid, ofi::kRefresh, &modify));
 }
 
 // ---- passive endpoints ---------------------------------------------------------------------------------------------
@@ -485,8 +390,11 @@ void register_ofi(Module& m) {
            nb::arg("ep_per_node"), nb::arg("name").none(), nb::arg("flags"))
       .def("close_core", [](OfiCore<OfiAv>& c) { close_core(c, "av.close"); })
       .def_prop_ro("in_use", &ofi_in_use<OfiAv>, "True while an object that uses this one exists.")
-      .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"),
-           nb::sig("def insert_one(self, address: bytes | str, flags: int) -> int"), "fi_av_insert of one address.")
+      .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"), nb::arg("given").none() = nb::none(),
+           nb::sig("def insert_one(self, address: bytes | str, flags: int, given: int | None = None) -> int"),
+           "fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.")
+      .def("insert_auth_key_core", &insert_auth_key, nb::arg("key"), nb::arg("flags"))
+      .def("lookup_auth_key_core", &lookup_auth_key, nb::arg("fi_addr"))
       .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))
       .def("insertsym_core", &insert_symmetric, nb::arg("node"), nb::arg("nodecnt"), nb::arg("service"),
            nb::arg("svccnt"), nb::arg("flags"))
@@ -499,30 +407,7 @@ void register_ofi(Module& m) {
   register_ofi_event_queues(m);
   register_ofi_endpoint(m);
   register_ofi_groups(m);
-  Class<OfiCore<OfiMr>> mr(m, "OfiMemoryRegionCore", "A memory region of a real libfabric.");
-  mr.def("__init__", &make_mr, nb::arg("domain"), nb::arg("buffers"), nb::arg("access"), nb::arg("offset"),
-         nb::arg("requested_key"), nb::arg("flags"), nb::arg("writable"), nb::arg("iface").none() = nb::none(),
-         nb::arg("device") = 0, nb::arg("by_attr") = false, nb::arg("auth_key").none() = nb::none(),
-         nb::sig(
-             "def __init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: "
-             "int, flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, "
-             "auth_key: bytes | None = None) -> None"))
-      .def("close_core", &close_mr)
-      .def("bind_ep", &bind_mr<OfiEp>, nb::arg("ep"), nb::arg("flags"))
-      .def("bind_cntr", &bind_mr<OfiCntr>, nb::arg("cntr"), nb::arg("flags"))
-      .def("enable_core",
-           [](OfiCore<OfiMr>& self) {
-             OfiMr& one = ofi_open(self, "mr.enable");
-             ofi_check("mr.enable", one.h.fid->ops->control(one.h.fid, ofi::kEnable, nullptr));
-           })
-      .def("raw_attr_core", &raw_attr, nb::arg("flags"),
-           nb::sig("def raw_attr_core(self, flags: int) -> tuple[int, bytes]"))
-      .def("refresh_core", &refresh, nb::arg("buffers"), nb::arg("flags"),
-           nb::sig("def refresh_core(self, buffers: list[Any], flags: int) -> None"))
-      .def_prop_ro(
-          "key", [](OfiCore<OfiMr>& self) { return ofi_open(self, "mr.key").get()->key; },
-          "The remote key (fi_mr_key); fi.KEY_NOTAVAIL before enable() under MR_PROV_KEY and MR_ENDPOINT.");
-  g_ofi_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
+  register_ofi_regions(m);
   Class<OfiCore<OfiPep>>(m, "OfiPassiveEndpointCore", "A passive endpoint of a real libfabric.")
       .def("__init__", &make_pep, nb::arg("fabric"), nb::arg("info"))
       .def("close_core", [](OfiCore<OfiPep>& c) { close_core(c, "pep.close"); })

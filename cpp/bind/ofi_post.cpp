@@ -447,7 +447,10 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
       !ofi_ready(*ep, method, peer, receives) || !list.all_described(*ep, method)) {
     return nullptr;
   }
+  OfiTrigger trigger;
+  if (!trigger.take(*ep, method, flags, m.context.value)) return nullptr;
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, flags, list.total, receives};
+  if (trigger.cntr != nullptr) op.trigger = &trigger;
   if (!ofi_fits(*ep, op, list.count, !writable) ||
       (remote != nullptr && !remote->fits(*ep, method, list.total, "bytes"))) {
     return nullptr;

@@ -154,6 +154,12 @@ struct AvAttr {
   void* map_addr;
   uint64_t flags;
 };
+struct MrDmabuf {  // in the place of MrAttr::iov, with FI_MR_DMABUF: since 1.20
+  int fd;
+  uint64_t offset;
+  size_t len;
+  void* base_addr;
+};
 struct MrAttr {
   const iovec* iov;
   size_t iov_count;

@@ -3158,8 +3158,14 @@ class OfiAddressVectorCore:
     def in_use(self) -> bool:
         """True while an object that uses this one exists."""
 
-    def insert_one(self, address: bytes | str, flags: int) -> int:
-        """fi_av_insert of one address."""
+    def insert_one(self, address: bytes | str, flags: int, given: int | None = None) -> int:
+        """
+        fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.
+        """
+
+    def insert_auth_key_core(self, key: bytes, flags: int) -> int: ...
+
+    def lookup_auth_key_core(self, fi_addr: int) -> bytes: ...
 
     def insertsvc_core(self, node: str | None, service: str | None, flags: int) -> int: ...
 
@@ -3517,7 +3523,11 @@ def ofi_av_set_valid(av: OfiAddressVectorCore, count: int, comm_key: bytes | Non
 class OfiMemoryRegionCore:
     """A memory region of a real libfabric."""
 
-    def __init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: int, flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, auth_key: bytes | None = None) -> None: ...
+    def __init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: int, flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, auth_key: bytes | None = None, dmabuf: tuple[int, int, int, int] | None = None, base_mr: OfiMemoryRegionCore | None = None) -> None: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
 
     def close_core(self) -> None: ...
 

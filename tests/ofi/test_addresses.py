@@ -116,6 +116,21 @@ def test_what_is_no_address_does_not_reach_the_library(provider: str, bad: objec
         assert a.av.count() == 0
 
 
+def test_authorization_keys_of_vectors_are_the_providers_own(provider: str) -> None:
+    """Neither provider has them: the library's refusal arrives, and nothing unknown reaches the library."""
+    with pair(provider) as (a, b):
+        with pytest.raises((fi.NotSupported, fi.NoSys), match="insert_auth_key"):
+            a.av.insert_auth_key(b"1234")
+        with pytest.raises(fi.InvalidArgument, match="auth_key_size"):
+            a.av.insert_auth_key(b"1234", 5)
+        with pytest.raises(fi.InvalidArgument, match="is no key"):
+            a.av.lookup_auth_key(0)
+        for more in ({"fi_addr": 5}, {"flags": fi.AUTH_KEY}, {"flags": fi.AV_USER_ID, "fi_addr": [1, 2]}):
+            with pytest.raises(fi.InvalidArgument, match="fi_addr"):
+                a.av.insert(b.ep.getname(), **more)
+        assert a.av.count() == 0
+
+
 @pytest.mark.parametrize(("node", "service"), [(None, None), ("127.0.0.1", None), (None, "77")])
 def test_service_is_inserted_with_its_node(provider: str, node: str | None, service: str | None) -> None:
     """The library would end the process."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.av_set import AvSetAttr
-from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno
+from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno, Flag
 from ._common import Real, later, stands_for, unless_used
 from .av_set import RealAvSet
 from .info import packed
@@ -29,7 +29,6 @@ def _class() -> type:
 
 
 @later("insertions are synchronous here", "bind")
-@later("Weft passes no authorization keys of vectors through", "insert_auth_key", "lookup_auth_key")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
 class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
@@ -57,6 +56,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         self.context = context
         self._children: _handle.Children = {}
         self._inserted: set[int] = set()
+        self._keys: set[int] = set()
         self.type = AvType(type) if type in AvType.__members__.values() else type
         self.flags = flags
         _nic.OfiAddressVectorCore.__init__(self, domain, type, rx_ctx_bits, count, ep_per_node, name, flags)
@@ -82,6 +82,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         """Insert one address or several (fi_av_insert): the fi_addr, or a list of them.
 
         flags   those of the library. `fi.SYNC_ERR`: context is a list that receives an error number for each address.
+        fi_addr   with `fi.AV_USER_ID` the peers' ids, with `fi.AUTH_KEY` the key's fi_addr: a number, or one for each.
 
         Raises InvalidArgument, and the library's refusal: none of the addresses is inserted then (but under SYNC_ERR).
         Source: fi_av(3) fi_av_insert.
@@ -90,20 +91,21 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _handle.check(self, op)
         _args.whole(op, flags=flags)
         _args.maybe(op, count=count)
-        if fi_addr is not None:
-            raise errors.NotSupported(f"{op}: fi_addr: authorization keys and user ids are not passed through", op=op)
         names, one = self._split(op, addr)
         if count is not None:
             names = names[:count]
+        given = self._given(op, int(flags), fi_addr, len(names))
         sync = bool(int(flags) & AvFlag.SYNC_ERR)
         if sync and not isinstance(context, list):
             raise errors.InvalidArgument(f"{op}: with SYNC_ERR, context has to be a list for the error numbers", op=op)
         found: list[int] = []
         status: list[int] = []
         new: list[int] = []
-        for name in names:
+        for name, number in zip(names, given, strict=True):
             try:
-                found.append(self.insert_one(packed_or_text(name, self._format()), int(flags) & ~int(AvFlag.SYNC_ERR)))
+                found.append(
+                    self.insert_one(packed_or_text(name, self._format()), int(flags) & ~int(AvFlag.SYNC_ERR), number)
+                )
                 if found[-1] not in self._inserted:
                     new.append(found[-1])
                     self._inserted.add(found[-1])
@@ -118,6 +120,45 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         if sync:
             context[:] = status
         return found[0] if one and found else found
+
+    @staticmethod
+    def _given(op: str, flags: int, fi_addr: Any, count: int) -> list[int | None]:
+        """fi_addr as an argument, for each address."""
+        if not flags & (int(Flag.AV_USER_ID) | int(AvFlag.AUTH_KEY)):
+            if fi_addr is not None:
+                raise errors.InvalidArgument(f"{op}: fi_addr goes with the flags AV_USER_ID and AUTH_KEY", op=op)
+            return [None] * count
+        if fi_addr is None:
+            raise errors.InvalidArgument(f"{op}: flags {AvFlag(flags)!s}: fi_addr must hold the ids, or the key", op=op)
+        numbers = [fi_addr] * count if isinstance(fi_addr, int) else list(_args.each(op, "fi_addr", fi_addr, "numbers"))
+        for number in numbers:
+            _args.whole(op, fi_addr=number)
+        if len(numbers) != count:
+            raise errors.InvalidArgument(f"{op}: {len(numbers)} numbers in fi_addr for {count} addresses", op=op)
+        return numbers
+
+    def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
+        """Insert an authorization key (fi_av_insert_auth_key): its fi_addr, numbered apart from peers. auth_key: bytes,
+        in the provider's format; auth_key_size: 0 for all. Raises the library's refusal. Source: fi_av(3)."""
+        op = "av.insert_auth_key"
+        _handle.check(self, op)
+        _args.whole(op, auth_key_size=auth_key_size, flags=flags)
+        key = bytes(_args.octets(op, "auth_key", auth_key))
+        if auth_key_size > len(key):
+            raise errors.InvalidArgument(f"{op}: auth_key_size {auth_key_size}, auth_key has {len(key)} bytes", op=op)
+        found: int = self.insert_auth_key_core(key[: auth_key_size or len(key)], int(flags))
+        self._keys.add(found)
+        return found
+
+    def lookup_auth_key(self, fi_addr: int) -> bytes:
+        """The authorization key of a fi_addr that `insert_auth_key` returned (fi_av_lookup_auth_key). Raises
+        InvalidArgument for any other number. Source: fi_av(3)."""
+        op = "av.lookup_auth_key"
+        _handle.check(self, op)
+        _args.whole(op, fi_addr=fi_addr)
+        if fi_addr not in self._keys:
+            raise errors.InvalidArgument(f"{op}: {fi_addr} is no key of {self!r}", op=op)
+        return self.lookup_auth_key_core(int(fi_addr))
 
     def _split(self, op: str, addr: Any) -> tuple[list[Any], bool]:
         if isinstance(addr, (bytes, bytearray, memoryview)):

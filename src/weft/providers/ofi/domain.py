@@ -10,12 +10,13 @@ from ...fi import _args, _handle
 from ...fi.atomic import AtomicAttr
 from ...fi.attrs import DomainAttr, Info, dupinfo
 from ...fi.collective import CollectiveAttr
-from ...fi.mr_attr import MrAttr
+from ...fi.mr_attr import MrAttr, MrDmabuf
 from ...fi.policy_rules import VectorRules
 from ...fi.rules import Refusals
-from ...flags import AvType, CntrEvents, CollectiveOp, CqFormat, CqWaitCond, MrMode, Progress, WaitObj
+from ...flags import AvType, CntrEvents, CollectiveOp, CqFormat, CqWaitCond, MrFlag, MrMode, Progress, WaitObj
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector
+from .library import PREFIX
 from .mr import RealMemoryRegion
 from .queues import RealCompletionQueue, RealCounter
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["RealDomain"]
 
 _INT_MAX = 2**31 - 1
+_NO_DMABUFS = ("tcp", "net", "udp", "sockets")  # to 2.5: they take the struct for an iovec, and copy to other memory
+_PROCESSOR = "shm"  # copies with the processor
 
 
 def _class() -> type:
@@ -209,17 +212,44 @@ class RealDomain(Real, _nic.OfiDomainCore):
         return self._register("mr_regv", buffers, access, offset, requested_key, flags, context)
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> Any:
-        """Register the memory that an MrAttr describes (fi_mr_regattr). Raises the library's refusal; NotSupported for
-        sub-MRs and DMA-bufs, which Weft does not pass through."""
-        _handle.check(self, "mr_regattr")
-        _handle.expect(attr, MrAttr, "mr_regattr", "attr")
-        if getattr(attr, "base_mr", None) is not None or getattr(attr, "dmabuf", None):
-            raise errors.NotSupported("mr_regattr: sub-MRs and DMA-bufs are not passed through", op="mr_regattr")
-        _args.maybe("mr_regattr", iov_count=attr.iov_count)
-        buffers = _args.each("mr_regattr", "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
-        return self._register(
-            "mr_regattr", buffers, attr.access, attr.offset, attr.requested_key, flags, attr.context, attr=attr
-        )
+        """Register the memory that an MrAttr describes (fi_mr_regattr): buffers, a DMA-buf (`fi.MR_DMABUF`, libfabric
+        1.20 and later), or a part of another region (base_mr). Raises the library's refusal."""
+        op = "mr_regattr"
+        _handle.check(self, op)
+        _handle.expect(attr, MrAttr, op, "attr")
+        _args.maybe(op, iov_count=attr.iov_count)
+        _args.whole(op, flags=flags)
+        base: Any = attr.base_mr
+        if base is not None:
+            if type(base) is not RealMemoryRegion or base.domain is not self:
+                raise errors.InvalidArgument(f"{op}: base_mr {base!r} is no region of {self!r}", op=op)
+            _handle.check(base, op)
+        if int(flags) & MrFlag.MR_DMABUF:
+            buffers: Sequence[Any] = self._mapped_part(op, attr.dmabuf)
+        else:
+            buffers = _args.each(op, "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
+        return self._register(op, buffers, attr.access, attr.offset, attr.requested_key, flags, attr.context, attr=attr)
+
+    def _mapped_part(self, op: str, piece: Any) -> list[tuple[int, int]]:
+        """The memory of a DMA-buf, checked, where the provider copies with the processor; none where a NIC does."""
+        _handle.expect(piece, MrDmabuf, op, "attr.dmabuf")
+        _args.integer(op, fd=piece.fd)
+        _args.whole(op, offset=piece.offset, len=piece.len, base_addr=piece.base_addr or 0)
+        name = self.provider.name.removeprefix(PREFIX)
+        if name.startswith(_NO_DMABUFS):
+            raise errors.NotSupported(
+                f"{op}: {name} of libfabric has no DMA-bufs: it would take this one for memory at another address",
+                op=op,
+            )
+        if not name.startswith(_PROCESSOR):
+            return []
+        if not piece.base_addr:
+            raise errors.InvalidArgument(
+                f"{op}: dmabuf.base_addr is None, and {name} copies with the processor\n"
+                "  try: map the DMA-buf, and give the address at which it starts",
+                op=op,
+            )
+        return [(int(piece.base_addr) + int(piece.offset), int(piece.len))]
 
     def _register(
         self,
@@ -235,7 +265,8 @@ class RealDomain(Real, _nic.OfiDomainCore):
         _handle.check(self, op)
         _args.whole(op, access=access, offset=offset, requested_key=key, flags=flags)
         limit = self.info.domain_attr.mr_iov_limit
-        if not 0 < len(buffers) <= max(limit, 1):  # the library looks at the first of them alone
+        by_dmabuf = attr is not None and int(flags) & MrFlag.MR_DMABUF
+        if not by_dmabuf and not 0 < len(buffers) <= max(limit, 1):  # the library looks at the first of them alone
             raise errors.InvalidArgument(
                 f"{op}: {len(buffers)} buffers\n  rule: 1 to mr_iov_limit, {limit}, of {self.provider.name}\n"
                 "  try: a region for each buffer",

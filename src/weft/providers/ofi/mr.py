@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.mr_attr import MrAttr
-from ...flags import Flag, HmemIface, MrMode
-from ._common import Real, later, stands_for
+from ...flags import Flag, HmemIface, MrFlag, MrMode
+from ._common import Real, later, stands_for, unless_used
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -69,18 +69,38 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         self.readonly = any(one[2] for one in described)
         self._buffers = buffers
         self._enabled = not domain.mr_mode & MrMode.MR_ENDPOINT
-        more: dict[str, Any] = {}
-        if attr is not None:
-            more = {"by_attr": True, "device": int(getattr(attr, "device", 0) or 0)}
-            if attr.iface:
-                more["iface"] = int(attr.iface)
+        self._base: Any = None if attr is None else attr.base_mr
+        more = {} if attr is None else self._described(attr, flags)
         self.iface = HmemIface(more.get("iface", described[0][3] if described else 0))
         self.device = more.get("device", 0)
         _nic.OfiMemoryRegionCore.__init__(
             self, domain, buffers, access, offset, key, flags, bool(access & _LOCAL_WRITES), **more
         )
         self._site = _handle.here(4)
-        _handle.adopt(self, domain)
+        _handle.adopt(self, *self._parents())
+
+    def _described(self, attr: MrAttr, flags: int) -> dict[str, Any]:
+        """What only attributes have, for the extension."""
+        op = "mr_regattr"
+        _args.whole(op, access=attr.access, offset=attr.offset, requested_key=attr.requested_key)
+        _args.whole(op, iface=attr.iface, device=attr.device, auth_key_size=attr.auth_key_size)
+        more: dict[str, Any] = {"by_attr": True, "device": int(attr.device)}
+        if attr.iface:
+            more["iface"] = int(attr.iface)
+        if attr.auth_key_size:
+            more["auth_key"] = bytes(_args.octets(op, "auth_key", attr.auth_key))[: int(attr.auth_key_size)]
+        if attr.base_mr is not None:
+            more["base_mr"] = attr.base_mr
+        if flags & MrFlag.MR_DMABUF and attr.dmabuf is not None:
+            piece = attr.dmabuf
+            more["dmabuf"] = (int(piece.fd), int(piece.offset), int(piece.len), int(piece.base_addr or 0))
+            if piece.base_addr:
+                self.address = int(piece.base_addr) + int(piece.offset)
+            self.length = int(piece.len)
+        return more
+
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.domain, *self._bound) if self._base is None else (self.domain, self._base, *self._bound)
 
     @property
     def _made_in(self) -> int:  # type: ignore[override]
@@ -97,9 +117,9 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         return self
 
     @property
-    def base_mr(self) -> None:
-        """None: sub-MRs are not passed through."""
-        return None
+    def base_mr(self) -> Any:
+        """The region that this one is a part of, which cannot be closed before; None for others."""
+        return self._base
 
     def __getitem__(self, index: slice) -> Any:
         if not isinstance(index, slice):
@@ -157,11 +177,13 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
 
     def close(self) -> None:
         """Close the region (fi_close): peers no longer access the memory. Raises the library's refusal."""
-        _handle.close(self, self.close_core, self._children, (self.domain, *self._bound))
+        _handle.close(self, self.close_core, self._children, self._parents())
         self._buffers = []
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, (self.domain, *self._bound) if self._site else ())
+        finalize(
+            self, unless_used(self, self.close_core) if self._site else None, self._parents() if self._site else ()
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.length} B at {self.address:#x}"
