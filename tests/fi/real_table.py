@@ -15,7 +15,7 @@ VERSION = (1, 17)
 MODULES = (
     *("test_rma", "test_rma_flags", "test_rma_refused", "test_atomic", "test_null_buffers", "test_eq"),
     *("test_msg", "test_msg_multi_recv", "test_msg_refused", "test_mr", "test_tagged", "test_cntr", "test_cq"),
-    *("test_av", "test_endpoint", "test_cm", "test_fabric", "test_collective"),
+    *("test_av", "test_endpoint", "test_cm", "test_fabric", "test_collective", "test_getinfo"),
 )
 
 _NOT_OFFERED = ("LONG_DOUBLE", "DOUBLE_COMPLEX", "FLOAT16", "BFLOAT16", "FLOAT8")
@@ -169,6 +169,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         "test_alias_sends_with_its_own_flags*": "an endpoint has no aliases: FI_ENOSYS",
         "test_alias_receives*": "an endpoint has no aliases: FI_ENOSYS",
         "test_flags_set_later_are_used*": "FI_SETOPSFLAG is FI_ENOSYS",
+        "test_hint_that_cannot_be_met_has_no_offer[[]domain]": "fi_getinfo does not look at the domain's name",
     },
     "ofi:tcp": {
         "test_reduce_gives_the_result_to_the_root_alone": "fi_reduce is not offered",
@@ -217,6 +218,7 @@ DIFFERENCES: dict[str, dict[str, str]] = {
 VERSION_2 = (2, 5)
 DIFFERENCES_OF_2 = {
     "ofi:tcp": {
+        "test_threading_is_the_one_asked_for_or_freer[[]THREAD_[EF]*": "FI_THREAD_FID, FI_THREAD_ENDPOINT: FI_ENODATA",
         "test_directed_receive_takes_messages_of_its_source_alone[[]msg]": "a directed receive takes others' messages",
         "test_mr_access_of_local_buffers": "FI_ENOKEY for the second region of local use",
         "test_rma_remote_data_has_its_source": "the entry of remote data has no source",
@@ -225,6 +227,7 @@ DIFFERENCES_OF_2 = {
         "test_join_needs_the_capability": "a vector has no sets: FI_ENOSYS",
     },
     "ofi:shm": {
+        "test_threading_is_the_one_asked_for_or_freer[[]THREAD_[EF]*": "FI_THREAD_FID, FI_THREAD_ENDPOINT: FI_ENODATA",
         "test_rma_fenced_operation_completes_after_all_before_it": "FI_FENCE orders no completions",
         "test_unread_entries_keep_the_context_*": "FI_OPT_MIN_MULTI_RECV of an enabled endpoint has no effect",
         "test_multi_recv_as_a_default_flag": "FI_MULTI_RECV as a default flag has no effect",
