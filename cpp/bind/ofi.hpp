@@ -274,6 +274,7 @@ void register_ofi_event_queues(Module& m);
 void register_ofi_endpoint(Module& m);
 void register_ofi_regions(Module& m);
 void register_ofi_groups(Module& m);
+void register_ofi_work(Module& m);
 
 // Addresses: bytes, or text under FI_ADDR_STR.
 nb::object ofi_address(const void* data, size_t length, bool text);

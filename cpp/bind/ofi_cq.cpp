@@ -66,6 +66,7 @@ struct Raw {
 bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context) {
   ofi::Slot* slot = cq.slots.find(e.context);
   *context = nullptr;
+  if (slot == nullptr) slot = cq.slots.unname(e.context);
   if (slot == nullptr) return true;  // a write with data of a peer
   *context = reinterpret_cast<PyObject*>(slot->context);
   if (slot->multi && !failed && (e.flags & kMultiRecv) == 0) {  // the buffer stays posted

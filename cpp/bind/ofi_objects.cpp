@@ -407,6 +407,7 @@ void register_ofi(Module& m) {
   register_ofi_event_queues(m);
   register_ofi_endpoint(m);
   register_ofi_groups(m);
+  register_ofi_work(m);
   register_ofi_regions(m);
   Class<OfiCore<OfiPep>>(m, "OfiPassiveEndpointCore", "A passive endpoint of a real libfabric.")
       .def("__init__", &make_pep, nb::arg("fabric"), nb::arg("info"))

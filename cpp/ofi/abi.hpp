@@ -7,7 +7,8 @@
 //
 // Versions: 1.5 (the first with today's registration modes) to 2.x; what came later than 1.14 says so.
 // Source: fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_cq(3), fi_eq(3), fi_av(3), fi_mr(3), fi_rma(3), fi_msg(3),
-// fi_tagged(3), fi_atomic(3), fi_collective(3), fi_av_set(3), fi_cm(3), fi_cntr(3), fi_poll(3).
+// fi_tagged(3), fi_atomic(3), fi_collective(3), fi_av_set(3), fi_cm(3), fi_cntr(3), fi_trigger(3),
+// fi_poll(3).
 #pragma once
 
 #include <sys/uio.h>
@@ -50,7 +51,7 @@ struct Fid {
 
 // Commands of fi_control.
 constexpr int kGetOpsFlag = 2, kSetOpsFlag = 3, kAlias = 4, kGetWait = 5, kEnable = 6, kGetRawMr = 8, kMapRawMr = 9,
-              kUnmapKey = 10, kRefresh = 14;
+              kUnmapKey = 10, kQueueWork = 11, kCancelWork = 12, kFlushWork = 13, kRefresh = 14;
 
 // ---- fi_getinfo ----------------------------------------------------------------------------------------------------
 
@@ -540,6 +541,58 @@ struct FidPep {
   EpOps* ops;
   CmOps* cm;
 };
+
+// ---- deferred work -------------------------------------------------------------------------------------------------
+
+struct OpMsg {
+  FidEp* ep;
+  Msg msg;
+  uint64_t flags;
+};
+struct OpTagged {
+  FidEp* ep;
+  MsgTagged msg;
+  uint64_t flags;
+};
+struct OpRma {
+  FidEp* ep;
+  MsgRma msg;
+  uint64_t flags;
+};
+struct OpAtomic {
+  FidEp* ep;
+  MsgAtomic msg;
+  uint64_t flags;
+};
+struct MsgValues {  // fi_msg_fetch, fi_msg_compare
+  const Ioc* iov;
+  void** desc;
+  size_t iov_count;
+};
+struct OpFetchAtomic {
+  FidEp* ep;
+  MsgAtomic msg;
+  MsgValues fetch;
+  uint64_t flags;
+};
+struct OpCompareAtomic {
+  FidEp* ep;
+  MsgAtomic msg;
+  MsgValues fetch, compare;
+  uint64_t flags;
+};
+struct OpCntr {
+  FidCntr* cntr;
+  uint64_t value;
+};
+struct DeferredWork {
+  void* context[8];  // struct fi_context2
+  uint64_t threshold;
+  FidCntr *triggering, *completion;
+  int op_type;
+  void* op;
+};
+static_assert(sizeof(DeferredWork) == 104);
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 

@@ -108,6 +108,18 @@ class Slots {
     }
     return nullptr;
   }
+  // Another context of a slot: of deferred work, whose context is in its own struct.
+  void name(const void* context, Slot* slot) { named_.emplace_back(context, slot); }
+  // The slot that such a context names, which it then names no more; null: none.
+  Slot* unname(const void* context) noexcept {
+    for (auto one = named_.begin(); one != named_.end(); ++one) {
+      if (one->first != context) continue;
+      Slot* slot = one->second;
+      named_.erase(one);
+      return slot;
+    }
+    return nullptr;
+  }
   [[nodiscard]] size_t busy() const noexcept { return busy_; }
   // Calls visit(slot) for each slot in use.
   template <typename Visit>
@@ -128,6 +140,7 @@ class Slots {
   void grow();
 
   std::vector<Slab> slabs_;
+  std::vector<std::pair<const void*, Slot*>> named_;
   Slot* free_ = nullptr;
   uint64_t sequence_ = 0;
   size_t busy_ = 0;

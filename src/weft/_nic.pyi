@@ -3520,6 +3520,27 @@ class OfiGroupCore:
 def ofi_av_set_valid(av: OfiAddressVectorCore, count: int, comm_key: bytes | None, flags: int) -> None:
     """Opens a set of the library and closes it (fi_av_set), for its refusal."""
 
+class OfiWorkCore:
+    """Deferred work of a real libfabric."""
+
+    @overload
+    def __init__(self, ep: OfiEndpointCore, kind: int, msg: object, flags: int, comparev: object, compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: OfiCounterCore, completion: OfiCounterCore | None) -> None: ...
+
+    @overload
+    def __init__(self, domain: OfiDomainCore, cntr: OfiCounterCore, kind: int, value: int, threshold: int, trigger: OfiCounterCore) -> None: ...
+
+    def queue(self, context: object) -> None:
+        """FI_QUEUE_WORK."""
+
+    def cancel(self) -> None:
+        """FI_CANCEL_WORK."""
+
+    def flushed(self) -> None:
+        """Gives the memory of work back that FI_FLUSH_WORK has dropped."""
+
+def ofi_flush_work(domain: OfiDomainCore) -> None:
+    """FI_FLUSH_WORK."""
+
 class OfiMemoryRegionCore:
     """A memory region of a real libfabric."""
 

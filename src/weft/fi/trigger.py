@@ -224,12 +224,14 @@ MESSAGES: dict[type, type] = {
 _RECEIVES = (OpType.OP_RECV, OpType.OP_TRECV)
 _SENDS = (OpType.OP_SEND, OpType.OP_TSEND)
 _TRANSFERS = (OpType.OP_READ, OpType.OP_WRITE)
+_LOOKS = int(Flag.PEEK) | int(RecvFlag.CLAIM | RecvFlag.DISCARD)
 _FETCHES = (OpType.OP_FETCH_ATOMIC, OpType.OP_COMPARE_ATOMIC)
-_COUNTING = (OpType.OP_CNTR_SET, OpType.OP_CNTR_ADD)
+COUNTING = (OpType.OP_CNTR_SET, OpType.OP_CNTR_ADD)
 
 
-def queue(domain: Domain, work: Any) -> None:
-    """FI_QUEUE_WORK. Raises TypeError, InvalidArgument, BadState (closed), and what the operation's call raises."""
+def checked(domain: Domain, work: Any) -> int:
+    """The number of the type of an operation that may be queued, whoever starts it. Raises TypeError, InvalidArgument,
+    BadState (closed)."""
     if not isinstance(work, DeferredWork):
         raise _refused(domain, Rule.DOMAIN_VALUE, f"it takes an fi.DeferredWork, not {work!r}")
     trigger = work.triggering_cntr
@@ -238,13 +240,12 @@ def queue(domain: Domain, work: Any) -> None:
     _counter(domain, "triggering_cntr", trigger)
     _args.whole(_CALL, threshold=work.threshold)
     kind = _kind(domain, work)
-    completion = work.completion_cntr
-    if kind in _COUNTING:
-        _queue_counting(domain, work, trigger)
-        return
     op: Any = work.op
-    if completion is not None:
-        _counter(domain, "completion_cntr", completion)
+    if kind in COUNTING:
+        _counting(domain, work)
+        return kind
+    if work.completion_cntr is not None:
+        _counter(domain, "completion_cntr", work.completion_cntr)
     if getattr(op.ep, "_called", None) != "ep":
         raise TypeError(f"{_CALL}: op.ep must be an fi.Endpoint, not {op.ep!r}")
     _handle.check(op.ep, _CALL)
@@ -252,6 +253,40 @@ def queue(domain: Domain, work: Any) -> None:
     if op.ep.domain is not domain:
         raise _refused(domain, Rule.WORK_ENDPOINT, f"{op.ep!r} is of another domain")
     _args.whole(_CALL, flags=op.flags)
+    if kind in _RECEIVES and int(op.flags) & _LOOKS:
+        raise _refused(domain, Rule.WORK_FLAGS, "a deferred receive takes no PEEK, CLAIM or DISCARD")
+    return kind
+
+
+def _counting(domain: Domain, work: DeferredWork) -> None:
+    op: Any = work.op
+    if work.completion_cntr is not None:
+        raise _refused(
+            domain,
+            Rule.WORK_COUNTER,
+            "work on a counter has no completion_cntr\n  try: chain further work by the counter that it changes",
+        )
+    if op.cntr is None:
+        raise _refused(domain, Rule.WORK_COUNTER, "op.cntr is None: give the counter to change")
+    _counter(domain, "op.cntr", op.cntr)
+    _args.whole(_CALL, value=op.value)
+
+
+def values(kind: int, op: Any) -> tuple[Any, Any, Any, Any]:
+    """(comparev, compare_desc, resultv, result_desc) of an atomic; None for other operations."""
+    none: tuple[Any, Any] = (None, None)
+    comparev, compare_desc = _listed(op.compare, MsgCompare) if kind == OpType.OP_COMPARE_ATOMIC else none
+    resultv, result_desc = _listed(op.fetch, MsgFetch) if kind in _FETCHES else none
+    return comparev, compare_desc, resultv, result_desc
+
+
+def queue(domain: Domain, work: Any) -> None:
+    """FI_QUEUE_WORK. Raises TypeError, InvalidArgument, BadState (closed), and what the operation's call raises."""
+    kind = checked(domain, work)
+    trigger, completion, op = work.triggering_cntr, work.completion_cntr, work.op
+    if kind in COUNTING:
+        _queue_counting(domain, work, trigger)
+        return
     flags = _flags(domain, kind, op)
     if kind in _RECEIVES and work.threshold and not domain.policy.work.receives_wait:
         raise _refused(domain, Rule.WORK_RECEIVE, f"threshold {work.threshold} of a receive; here it has to be 0")
@@ -260,9 +295,7 @@ def queue(domain: Domain, work: Any) -> None:
         raise _refused(domain, Rule.WORK_ENDPOINT, why)
     back = bool(flags & domain.policy.work.write_back)
     flags &= ~(domain.policy.work.write_back | int(Flag.MORE))
-    none: tuple[Any, Any] = (None, None)
-    resultv, result_desc = _listed(op.fetch, MsgFetch) if kind in _FETCHES else none
-    comparev, compare_desc = _listed(op.compare, MsgCompare) if kind == OpType.OP_COMPARE_ATOMIC else none
+    comparev, compare_desc, resultv, result_desc = values(kind, op)
 
     def start(may_wait: bool) -> str | None:
         return _nic.queue_work(
@@ -275,16 +308,6 @@ def queue(domain: Domain, work: Any) -> None:
 
 def _queue_counting(domain: Domain, work: DeferredWork, trigger: Counter) -> None:
     op: Any = work.op
-    if work.completion_cntr is not None:
-        raise _refused(
-            domain,
-            Rule.WORK_COUNTER,
-            "work on a counter has no completion_cntr\n  try: chain further work by the counter that it changes",
-        )
-    if op.cntr is None:
-        raise _refused(domain, Rule.WORK_COUNTER, "op.cntr is None: give the counter to change")
-    _counter(domain, "op.cntr", op.cntr)
-    _args.whole(_CALL, value=op.value)
     if op.value > domain.policy.counters.value_max:
         raise _refused(
             domain, Rule.CNTR_VALUE, f"value {op.value}; a counter holds at most {domain.policy.counters.value_max}"
@@ -349,9 +372,6 @@ def _flags(domain: Domain, kind: int, op: Any) -> int:
             raise _refused(domain, Rule.WORK_FLAGS, "INJECT of a deferred send: its data would have to be copied")
         known = op.ep.policy.op_rules or _nic.OpRules()
         return flags & (known.flags("tsend" if kind == OpType.OP_TSEND else "send") | rules.write_back)
-    looks = int(Flag.PEEK) | int(RecvFlag.CLAIM | RecvFlag.DISCARD)
-    if kind in _RECEIVES and flags & looks:
-        raise _refused(domain, Rule.WORK_FLAGS, "a deferred receive takes no PEEK, CLAIM or DISCARD")
     if rules.flags is not None and flags & ~(rules.flags | rules.write_back | int(Flag.MORE)):
         raise _refused(domain, Rule.WORK_FLAGS, f"flags {flags:#x}\n  rule: {Flag(rules.flags)!s} at most")
     return flags

@@ -19,6 +19,7 @@ from .av import RealAddressVector
 from .library import PREFIX
 from .mr import RealMemoryRegion
 from .queues import RealCompletionQueue, RealCounter
+from .work import Queued, control
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +51,7 @@ class _Policy:
 
 
 @later("scalable endpoints and shared contexts are not supported", "scalable_ep", "stx_context", "srx_context")
-@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
+@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
 class RealDomain(Real, _nic.OfiDomainCore):
     """A domain of the library (struct fid_domain). Made by `Fabric.domain`.
 
@@ -72,6 +73,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
         self._children: _handle.Children = {}
         self._mapped: dict[int, int] = {}
         self._eq: Any = None
+        self._work = Queued()
         _nic.OfiDomainCore.__init__(self, fabric._core, fabric.native(self.info))
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -341,6 +343,16 @@ class RealDomain(Real, _nic.OfiDomainCore):
         count, size, attr.max_members, attr.mode = self.query_collective_core(kind, op_number, datatype, int(flags))
         attr.datatype_attr = AtomicAttr(count, size)
         return attr
+
+    def control(self, command: int, arg: Any = None) -> None:
+        """QUEUE_WORK, CANCEL_WORK and FLUSH_WORK (fi_control), arguments as `fi.Domain.control`.
+
+        The buffers of deferred work are free when its completion is read, the work cancelled or its endpoint closed;
+        some providers report it to counters alone. Raises NotSupported for other commands, and the library's refusal.
+        Source: fi_trigger(3).
+        """
+        _handle.check(self, "domain.control")
+        control(self, command, arg)
 
     def regions(self) -> list[Any]:
         """The open regions of the domain."""

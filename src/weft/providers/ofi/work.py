@@ -1,0 +1,77 @@
+"""Deferred work of a real libfabric (FI_QUEUE_WORK). Source: fi_trigger(3) "Deferred Work Queues"."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ... import _nic, errors
+from ...fi import _args, _handle, trigger
+from ...flags import Control, Errno
+
+if TYPE_CHECKING:
+    from .domain import RealDomain
+
+__all__ = ["Queued", "control"]
+
+
+class Queued:
+    """The deferred work of a domain: what the library looks at until the work has ended.
+
+    transfers   by the token of the work. An entry goes when the operation has ended, and nothing holds it any more.
+    counting    work on counters, whose end the library does not tell: kept until FLUSH_WORK, or the domain's end.
+    """
+
+    def __init__(self) -> None:
+        self.transfers: weakref.WeakValueDictionary[Any, _nic.OfiWorkCore] = weakref.WeakValueDictionary()
+        self.counting: dict[Any, _nic.OfiWorkCore] = {}
+
+
+def control(domain: RealDomain, command: int, arg: Any) -> None:
+    """`Domain.control`. Raises NotSupported for commands other than those of deferred work."""
+    op = "domain.control"
+    number = _args.command(op, command=command)
+    if number == Control.QUEUE_WORK:
+        _queue(domain, arg)
+    elif number == Control.CANCEL_WORK:
+        _cancel(domain, arg)
+    elif number == Control.FLUSH_WORK:
+        _flush(domain)
+    else:
+        raise errors.NotSupported(f"{op}: command {number} is not passed through", op=op)
+
+
+def _queue(domain: Any, work: Any) -> None:
+    kind = trigger.checked(domain, work)
+    op, threshold = work.op, int(work.threshold)
+    if kind in trigger.COUNTING:
+        counting = _nic.OfiWorkCore(domain, op.cntr, kind, int(op.value), threshold, work.triggering_cntr)
+        counting.queue(None)
+        domain._work.counting[work._token] = counting
+        return
+    transfer = _nic.OfiWorkCore(
+        op.ep, kind, op.msg, int(op.flags), *trigger.values(kind, op), threshold, work.triggering_cntr,
+        work.completion_cntr,
+    )  # fmt: skip
+    transfer.queue(op.msg.context)
+    domain._work.transfers[work._token] = transfer
+
+
+def _cancel(domain: RealDomain, work: Any) -> None:
+    op = "domain.control(CANCEL_WORK)"
+    _handle.expect(work, trigger.DeferredWork, op, "arg")
+    queued = domain._work.transfers.get(work._token) or domain._work.counting.get(work._token)
+    if queued is None:
+        raise errors.make(
+            int(Errno.ENOENT), f"{op}: no such work waits: it has started, or was not queued", op="domain.control"
+        )
+    queued.cancel()
+    domain._work.transfers.pop(work._token, None)
+    domain._work.counting.pop(work._token, None)
+
+
+def _flush(domain: RealDomain) -> None:
+    _nic.ofi_flush_work(domain)
+    for queued in list(domain._work.transfers.values()):
+        queued.flushed()
+    domain._work.counting.clear()
