@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import socket
 import threading
 import time
 import warnings
@@ -14,6 +16,7 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
+from weft.share import unixsockets
 from weft.share.names import NameServer
 
 
@@ -130,3 +133,20 @@ def test_collected_server_closes_its_sockets_without_a_warning(name: Any) -> Non
     while n in weft.Node.names() and patience.left() > 0:
         time.sleep(0.001)
     assert n not in weft.Node.names()
+
+
+@pytest.mark.parametrize("kernel", ["answers", "refuses"])
+def test_name_that_nobody_listens_for_yet_is_not_shown(name: Any, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """attach() would not find the name: the process that takes it has bound its socket, and listens in a moment."""
+    if kernel == "refuses":
+        monkeypatch.setattr(unixsockets, "_by_diag", refusing)
+    taken = name("early")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as early:
+        early.bind(f"\0weft-name-{os.geteuid()}-{taken}".encode())
+        assert taken not in weft.Node.names()
+        early.listen(1)
+        assert taken in weft.Node.names()
+
+
+def refusing(*_: object) -> Any:
+    raise OSError("no queries here")

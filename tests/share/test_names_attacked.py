@@ -231,7 +231,7 @@ def test_share_of_a_taken_name_leaves_no_region(node: weft.Node, name: Any) -> N
 
 
 def test_names_are_found_without_sock_diag(node: weft.Node, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(prefix: str) -> list[tuple[str, int | None]]:
+    def refuse(prefix: str, states: int) -> list[tuple[str, int | None]]:
         raise PermissionError
 
     monkeypatch.setattr(unixsockets, "_by_diag", refuse)

@@ -99,7 +99,8 @@ def _socket(call: str, kind: type[socket.socket] = socket.socket) -> socket.sock
 def names() -> list[str]:
     """Names of this user that exist on this host now, sorted."""
     start, me = _prefix(), os.geteuid()
-    return sorted({place[len(start) :].partition(_END)[0] for place, uid in bound(start) if uid in (None, me)})
+    places = bound(start, listening=True)  # a name that is shown can be attached to
+    return sorted({place[len(start) :].partition(_END)[0] for place, uid in places if uid in (None, me)})
 
 
 def lookup(name: str, wait: float = 0.0) -> str:

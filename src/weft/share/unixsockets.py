@@ -14,7 +14,9 @@ _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_STATES = 1 << 7 | 1 << 10  # bound (TCP_CLOSE) and listening; no accepted connections, which carry the name as well
+# States: bound (TCP_CLOSE) and listening; not those of accepted connections, which carry the name as well.
+_BOUND, _LISTENING = 1 << 7, 1 << 10
+_ACCEPTS = 0x10000  # __SO_ACCEPTCON, the flag of a listening socket in /proc/net/unix
 _SHOW = 0x01 | 0x40  # UDIAG_SHOW_NAME | UDIAG_SHOW_UID
 _NAME, _UID = 0, 7  # UNIX_DIAG_NAME, UNIX_DIAG_UID
 _MESSAGE = struct.Struct("=IHHII")  # struct nlmsghdr
@@ -32,23 +34,25 @@ def credentials(connection: socket.socket) -> tuple[int, int]:
     return pid, uid
 
 
-def bound(prefix: str) -> list[tuple[str, int | None]]:
+def bound(prefix: str, listening: bool = False) -> list[tuple[str, int | None]]:
     """(abstract name, uid of the socket's user) of each bound or listening socket whose name starts with `prefix`.
+
+    listening   only sockets that one can connect to now: a name is bound a moment before its process listens.
 
     The uid is None if the kernel does not report it. The result is empty if the kernel answers no queries.
     """
     try:
-        return _by_diag(prefix)
+        return _by_diag(prefix, _LISTENING if listening else _BOUND | _LISTENING)
     except (OSError, struct.error):
-        return _by_proc(prefix)
+        return _by_proc(prefix, listening)
 
 
-def _by_diag(prefix: str) -> list[tuple[str, int | None]]:
+def _by_diag(prefix: str, states: int) -> list[tuple[str, int | None]]:
     wanted = b"\0" + prefix.encode()
     found: list[tuple[str, int | None]] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
         kernel.settimeout(_TIMEOUT_S)
-        ask = _ASK.pack(socket.AF_UNIX, 0, 0, _STATES, 0, _SHOW, 0, 0)
+        ask = _ASK.pack(socket.AF_UNIX, 0, 0, states, 0, _SHOW, 0, 0)
         kernel.send(_MESSAGE.pack(_MESSAGE.size + len(ask), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0) + ask)
         while True:
             data = kernel.recv(_ANSWER_BYTES_MAX)
@@ -79,13 +83,13 @@ def _attributes(data: bytes, at: int, end: int) -> tuple[bytes, int | None]:
     return name, uid
 
 
-def _by_proc(prefix: str) -> list[tuple[str, int | None]]:
+def _by_proc(prefix: str, listening: bool) -> list[tuple[str, int | None]]:
     found: list[tuple[str, int | None]] = []
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
             for line in file:
                 path = line.rstrip("\n").split(" ")[-1]
-                if path.startswith("@" + prefix):
+                if path.startswith("@" + prefix) and (not listening or int(line.split()[3], 16) & _ACCEPTS):
                     found.append((path[1:], None))
     except OSError:
         pass
