@@ -229,6 +229,24 @@ uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags, st
   return found;
 }
 
+// Inserts addresses of one size, with an event that has `number` as its context. (what the library returned, fi_addrs).
+nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& addresses, uint64_t flags,
+                            uint64_t number) {
+  OfiAv& av = ofi_open(self, "av.insert");
+  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
+  if (call == nullptr) ofi_raise_missing("av.insert");
+  std::string room;
+  for (const nb::bytes& one : addresses) room.append(one.c_str(), one.size());
+  room.resize(room.size() + kOfiAddressMax);
+  std::vector<uint64_t> found(addresses.size(), ~uint64_t{0});
+  const int r = call(av.get(), room.data(), found.size(), found.data(), flags, reinterpret_cast<void*>(number));
+  if (r < 0) ofi_raise("av.insert", r);
+  for (const uint64_t one : found) {
+    if (one != ~uint64_t{0}) av.add(one);
+  }
+  return nb::make_tuple(r, found);
+}
+
 uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, std::optional<std::string> service,
                         uint64_t flags) {
   OfiAv& av = ofi_open(self, "av.insertsvc");
@@ -393,6 +411,17 @@ void register_ofi(Module& m) {
       .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"), nb::arg("given").none() = nb::none(),
            nb::sig("def insert_one(self, address: bytes | str, flags: int, given: int | None = None) -> int"),
            "fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.")
+      .def("insert_event", &insert_with_event, nb::arg("addresses"), nb::arg("flags"), nb::arg("number"),
+           nb::sig(
+               "def insert_event(self, addresses: Sequence[bytes], flags: int, number: int) -> tuple[int, list[int]]"),
+           "fi_av_insert of addresses of one size, which is reported to the event queue.")
+      .def(
+          "bind_eq",
+          [](OfiCore<OfiAv>& self, OfiCore<OfiEq>& eq, uint64_t flags) {
+            OfiAv& av = ofi_open(self, "av.bind");
+            ofi_check("av.bind", av.h.fid->ops->bind(av.h.fid, ofi_open(eq, "av.bind").h.fid, flags));
+          },
+          nb::arg("eq"), nb::arg("flags"))
       .def("insert_auth_key_core", &insert_auth_key, nb::arg("key"), nb::arg("flags"))
       .def("lookup_auth_key_core", &lookup_auth_key, nb::arg("fi_addr"))
       .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))

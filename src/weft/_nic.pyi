@@ -3163,6 +3163,13 @@ class OfiAddressVectorCore:
         fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.
         """
 
+    def insert_event(self, addresses: Sequence[bytes], flags: int, number: int) -> tuple[int, list[int]]:
+        """
+        fi_av_insert of addresses of one size, which is reported to the event queue.
+        """
+
+    def bind_eq(self, eq: OfiEventQueueCore, flags: int) -> None: ...
+
     def insert_auth_key_core(self, key: bytes, flags: int) -> int: ...
 
     def lookup_auth_key_core(self, fi_addr: int) -> bytes: ...

@@ -51,7 +51,6 @@ NOT_PASSED = (
     "the library does not tell",
     "not passed through",
     "are not supported",
-    "insertions are synchronous",
 )
 # Capabilities of the general provider that tests ask for by habit, and do not all use.
 _HABITS = int(fi.ATOMIC | fi.RMA_EVENT | fi.SOURCE)

@@ -116,6 +116,37 @@ def test_what_is_no_address_does_not_reach_the_library(provider: str, bad: objec
         assert a.av.count() == 0
 
 
+@pytest.mark.parametrize("reporting", ["ofi:tcp", "ofi:shm", "ofi:sockets"])
+def test_insertions_are_events_where_the_library_reports_them(reporting: str) -> None:
+    """fi_av(3) FI_EVENT, deprecated: shm and tcp of 2.5 ignore the flag."""
+    try:
+        node = open_node(offer(reporting))
+    except fi.NoData:
+        pytest.skip(f"this libfabric has no provider {reporting}")
+    name, ignored = node.ep.getname(), False
+    with node.fabric.eq_open() as eq, node.domain.av_open(flags=fi.EVENT) as av:
+        try:
+            av.insert(name)
+            ignored = True
+        except fi.NoEq:
+            assert reporting != "ofi:shm"
+        with contextlib.suppress(fi.NoSys):
+            av.bind(eq)
+            assert av.insert([name, name], context="two") in ([0, 0], [0, 1])
+            with pytest.raises(fi.Busy):
+                eq.close()
+            if not ignored:
+                event, entry = eq.read()
+                assert (event, entry.fid, entry.context, entry.data) == (fi.AV_COMPLETE, av, "two", 2)
+            assert eq.read() is None
+            assert av.insert([name]) in ([0], [1], [2])  # the event of this one is nobody's, after close()
+        av.close()
+        assert eq.read() is None
+        with pytest.raises(fi.InvalidArgument, match="event queue"):
+            node.av.bind(node.cq)
+    node.close()
+
+
 def test_authorization_keys_of_vectors_are_the_providers_own(provider: str) -> None:
     """Neither provider has them: the library's refusal arrives, and nothing unknown reaches the library."""
     with pair(provider) as (a, b):

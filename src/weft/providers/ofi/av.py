@@ -28,7 +28,6 @@ def _class() -> type:
     return AddressVector
 
 
-@later("insertions are synchronous here", "bind")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
 class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
@@ -57,6 +56,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         self._children: _handle.Children = {}
         self._inserted: set[int] = set()
         self._keys: set[int] = set()
+        self._eq: Any = None
         self.type = AvType(type) if type in AvType.__members__.values() else type
         self.flags = flags
         _nic.OfiAddressVectorCore.__init__(self, domain, type, rx_ctx_bits, count, ep_per_node, name, flags)
@@ -95,6 +95,10 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         if count is not None:
             names = names[:count]
         given = self._given(op, int(flags), fi_addr, len(names))
+        if self._eq is not None and self.flags & Flag.EVENT:
+            if given != [None] * len(names):
+                raise errors.InvalidArgument(f"{op}: fi_addr of a vector whose insertions are events", op=op)
+            return self._insert_with_event(names, one, int(flags), context)
         sync = bool(int(flags) & AvFlag.SYNC_ERR)
         if sync and not isinstance(context, list):
             raise errors.InvalidArgument(f"{op}: with SYNC_ERR, context has to be a list for the error numbers", op=op)
@@ -120,6 +124,40 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         if sync:
             context[:] = status
         return found[0] if one and found else found
+
+    def bind(self, eq: Any, flags: int = 0) -> None:
+        """Report insertions to an event queue (fi_av_bind; deprecated), of a vector opened with `fi.EVENT`. Raises the
+        library's refusal. Of the providers here only tcp of 1.17 reports them. Source: fi_av(3) fi_av_bind."""
+        from .eq import RealEventQueue
+
+        _handle.check(self, "av.bind")
+        if type(eq) is not RealEventQueue or eq.fabric is not self.domain.fabric:
+            raise errors.InvalidArgument(f"av.bind: a vector takes an event queue of its fabric, not {eq!r}")
+        _handle.check(eq, "av.bind")
+        _args.whole("av.bind", flags=flags)
+        self.bind_eq(eq, int(flags))
+        self._eq = eq
+        _handle.adopt(self, eq)
+
+    def _insert_with_event(self, names: list[Any], one: bool, flags: int, context: Any) -> Any:
+        raw: list[bytes] = []
+        for name in names:
+            found = packed_or_text(name, self._format())
+            raw.append(found.encode() + b"\0" if isinstance(found, str) else found)
+        if len({len(each) for each in raw}) > 1:
+            raise errors.InvalidArgument(
+                "av.insert: with events, the addresses of a call have one size\n  try: a call for each", op="av.insert"
+            )
+        number = self.domain.fabric._expect(self, context)
+        try:
+            count, fi_addrs = self.insert_event(raw, flags, number)
+        except BaseException:
+            self.domain.fabric._expected.pop(number, None)
+            raise
+        if count:  # no event comes: some providers ignore FI_EVENT
+            self.domain.fabric._expected.pop(number, None)
+        self._inserted.update(each for each in fi_addrs if each != ADDR_NOTAVAIL)
+        return fi_addrs[0] if one else fi_addrs
 
     @staticmethod
     def _given(op: str, flags: int, fi_addr: Any, count: int) -> list[int | None]:
@@ -247,10 +285,15 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
 
     def close(self) -> None:
         """Close the vector (fi_close). Raises Busy while an endpoint uses it."""
-        _handle.close(self, self.close_core, self._children, (self.domain,))
+        _handle.close(self, self.close_core, self._children, self._parents())
+        self.domain.fabric._expect_nothing(self)
+
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.domain,) if self._eq is None else (self.domain, self._eq)
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, unless_used(self, self.close_core) if self._site else None, (self.domain,) if self._site else ())
+        close = unless_used(self, self.close_core) if self._site else None
+        finalize(self, close, self._parents() if self._site else ())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.count()} peers"

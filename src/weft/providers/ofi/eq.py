@@ -13,6 +13,7 @@ from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry
 from ...flags import EqEvent, Flag, WaitObj
 from . import info as _info
 from ._common import Real, later, stands_for, trywait, unless_used, with_wait_object
+from .group import RealCollectiveGroup
 from .request import RealRequest
 
 if TYPE_CHECKING:
@@ -110,12 +111,13 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         event, fid, context, data = found
         if fid == self.fid:
             return event, self._written[data] if flags & Flag.PEEK else self._written.pop(data)
-        if event == EqEvent.JOIN_COMPLETE:  # its fid is a part of the library's own
-            group = self._group(context, flags)
-            if group is None:
+        if event in (EqEvent.JOIN_COMPLETE, EqEvent.AV_COMPLETE):  # the fid of a join is a part of the library's own
+            what, context = self._expected(context, flags)
+            if what is None:
                 return None
-            group._on_event()
-            return event, EqEntry(group, group.context, data)
+            if event == EqEvent.JOIN_COMPLETE:
+                what._on_event()
+            return event, EqEntry(what, context, data)
         owner = self.fabric._fids.get(fid)
         if event == EqEvent.CONNECTED and owner is not None:
             owner._link()
@@ -127,9 +129,11 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             return event, EqCmEntry(owner, info, data)
         return event, EqEntry(owner, None, data)
 
-    def _group(self, context: int, flags: int) -> Any:
-        joins = self.fabric._joins
-        return joins.get(context) if flags & Flag.PEEK else joins.pop(context, None)
+    def _expected(self, number: int, flags: int) -> tuple[Any, Any]:
+        """What an event is of, and the context; (None, None): of something that was closed."""
+        expected = self.fabric._expected
+        none = (None, None)
+        return expected.get(number, none) if flags & Flag.PEEK else expected.pop(number, none)
 
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr). Raises Again if there is none."""
@@ -138,11 +142,13 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         found = self.readerr_core(int(flags))
         if found is None:
             raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
-        fid, context, data, err, prov_errno, err_data = found
-        group = self._group(context, int(flags))
-        if group is not None:
-            return EqErrEntry(group, group.context, data, err, prov_errno, err_data)
-        return EqErrEntry(self.fabric._fids.get(fid), None, data, err, prov_errno, err_data)
+        fid, number, data, err, prov_errno, err_data = found
+        what, context = self._expected(number, int(flags) | int(Flag.PEEK))  # an insertion has its other event yet
+        if what is None:
+            what = self.fabric._fids.get(fid)
+        elif isinstance(what, RealCollectiveGroup):
+            self.fabric._expected.pop(number, None)
+        return EqErrEntry(what, context, data, err, prov_errno, err_data)
 
     def write(self, event: int, entry: Any, flags: int = 0) -> None:
         """Insert the application's own event (fi_eq_write). Raises the library's refusal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -40,11 +41,25 @@ class RealFabric(Fabric):
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._fids: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # of events
-        self._joins: dict[int, Any] = {}  # groups whose event was not read, by the context of the join
+        # Groups that join and insertions with events, until the event is read: (object, context) by the number that the
+        # library has for a context.
+        self._expected: dict[int, tuple[Any, Any]] = {}
+        self._numbers = itertools.count(1)
         fields = {"name": attr.name, "prov_name": str(attr.prov_name).removeprefix(PREFIX)}
         numbers = {"prov_version": int(attr.prov_version), "api_version": int(attr.api_version)}
         self._core = _nic.OfiFabricCore(_nic.ofi_info({"fabric_attr": {**fields, **numbers}}))
         self._site = _handle.here(2)
+
+    def _expect(self, what: Any, context: Any) -> int:
+        """A number for an event of `what`."""
+        number = next(self._numbers)
+        self._expected[number] = (what, context)
+        return number
+
+    def _expect_nothing(self, what: Any) -> None:
+        """`what` is closed: its events are nobody's."""
+        for number in [number for number, (one, _) in self._expected.items() if one is what]:
+            del self._expected[number]
 
     def domain(self, info: Info, flags: int = 0, context: Any = None) -> Any:
         """Open a domain (fi_domain). info: from getinfo, copied. Raises the library's refusal."""

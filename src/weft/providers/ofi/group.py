@@ -5,7 +5,6 @@ Source: fi_collective(3).
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["RealCollectiveGroup", "join"]
 
 _JOINS_MAX = 255  # of an endpoint: libfabric numbers its own groups with 8 bits, and does not give numbers back
-_numbers = count(1)  # contexts of joins: the library's events name another object than the group
 
 
 def _class() -> type:
@@ -51,12 +49,16 @@ class RealCollectiveGroup(Real, _nic.OfiGroupCore):
         self.domain = ep.domain
         self.context = context
         self.joined = False
-        self._number = next(_numbers)
         self._children: _handle.Children = {}
-        _nic.OfiGroupCore.__init__(
-            self, ep, av_set.av, members, mine, av_set.comm_key, av_set._flags, flags, self._number
-        )
-        ep.domain.fabric._joins[self._number] = self
+        # The library's event of the join names another object than the group: the group is found by this number.
+        number = ep.domain.fabric._expect(self, context)
+        try:
+            _nic.OfiGroupCore.__init__(
+                self, ep, av_set.av, members, mine, av_set.comm_key, av_set._flags, flags, number
+            )
+        except BaseException:
+            ep.domain.fabric._expect_nothing(self)
+            raise
         self._site = _handle.here(4)
         _handle.adopt(self, ep, av_set)
 
@@ -76,7 +78,7 @@ class RealCollectiveGroup(Real, _nic.OfiGroupCore):
 
     def _leave(self) -> None:
         self.close_core()
-        self.domain.fabric._joins.pop(self._number, None)
+        self.domain.fabric._expect_nothing(self)
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
         finalize(self, self._leave if self._site else None, (self.ep, self.set) if self._site else ())
@@ -109,7 +111,7 @@ def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any
         )
     members = list(av_set)
     mine = _place(ep, op, av_set, members)
-    waiting = [one for one in ep.domain.fabric._joins.values() if one.ep is ep]
+    waiting = [one for one, _ in ep.domain.fabric._expected.values() if getattr(one, "ep", None) is ep]
     if waiting:
         raise errors.Again(
             f"{op}: {waiting[0]!r} of this endpoint is not joined yet, and libfabric mixes up joins under way\n"
