@@ -25,7 +25,7 @@ class Member:
         def asked(caps: int) -> fi.Info:
             return fi.Info(
                 caps=caps,
-                fabric_attr=fi.FabricAttr(prov_name=provider or PROVIDER.name),
+                fabric_attr=fi.FabricAttr(prov_name=provider or ("weft" if PROVIDER.weft else PROVIDER.name)),
                 domain_attr=fi.DomainAttr(mr_mode=mode),
             )
 

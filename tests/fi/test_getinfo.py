@@ -18,6 +18,7 @@ def offers(hints: fi.Info | None = None, **more: Any) -> list[fi.Info]:
     asked = fi.dupinfo(hints) if hints is not None else fi.Info()
     asked.ep_attr.type = asked.ep_attr.type or fi.EP_RDM
     asked.fabric_attr.prov_name = PROVIDER.name
+    asked.domain_attr.mr_mode |= PROVIDER.required
     return fi.getinfo(hints=asked, **more)
 
 
@@ -25,6 +26,7 @@ def offer(hints: fi.Info | None = None, **more: Any) -> fi.Info:
     return offers(hints, **more)[0]
 
 
+MESSAGES = pytest.mark.general("messages")
 MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_ENDPOINT
 
 
@@ -32,8 +34,8 @@ MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR
     ("primary", "modifiers"),
     [
         (fi.RMA, (fi.READ, fi.WRITE, fi.REMOTE_READ, fi.REMOTE_WRITE)),
-        (fi.MSG, (fi.SEND, fi.RECV)),
-        (fi.TAGGED, (fi.SEND, fi.RECV)),
+        pytest.param(fi.MSG, (fi.SEND, fi.RECV), marks=MESSAGES),
+        pytest.param(fi.TAGGED, (fi.SEND, fi.RECV), marks=MESSAGES),
         (fi.ATOMIC, (fi.READ, fi.WRITE, fi.REMOTE_READ, fi.REMOTE_WRITE)),
     ],
 )
@@ -51,10 +53,12 @@ def test_modifiers_limit_their_primary() -> None:
     assert not caps & (fi.READ | fi.REMOTE_READ | fi.REMOTE_WRITE)
 
 
+@MESSAGES
 def test_primary_capability_is_offered_to_those_that_ask() -> None:
     assert not offer(fi.Info(caps=fi.MSG)).caps & (fi.RMA | fi.ATOMIC | fi.TAGGED)
 
 
+@MESSAGES
 def test_result_is_a_hint_that_its_provider_meets() -> None:
     info = offer(fi.Info(caps=fi.MSG | fi.TAGGED))
     again = offer(info)
@@ -65,6 +69,7 @@ def test_result_is_a_hint_that_its_provider_meets() -> None:
     assert again.fabric_attr == info.fabric_attr
 
 
+@pytest.mark.general("no mr_mode is needed")
 @pytest.mark.parametrize("part", ["tx_attr", "rx_attr", "domain_attr", "ep_attr"])
 def test_part_that_is_none_counts_as_zeros(part: str) -> None:
     hints: Any = fi.Info(caps=fi.MSG, fabric_attr=fi.FabricAttr(prov_name=PROVIDER.name))
@@ -128,7 +133,7 @@ def test_threading_is_the_one_asked_for_or_freer(level: int) -> None:
     assert offer(fi.Info(domain_attr=fi.DomainAttr(threading=level))).domain_attr.threading in freer
 
 
-@pytest.mark.parametrize("kind", [fi.AV_MAP, fi.AV_TABLE])
+@pytest.mark.parametrize("kind", [pytest.param(fi.AV_MAP, marks=pytest.mark.general("FI_AV_MAP")), fi.AV_TABLE])
 def test_type_of_vector_that_was_asked_for_is_given(kind: int) -> None:
     assert offer(fi.Info(domain_attr=fi.DomainAttr(av_type=kind))).domain_attr.av_type == kind
 
@@ -142,9 +147,10 @@ def test_mr_mode_of_an_offer_is_a_part_of_what_was_offered() -> None:
         except fi.NoData:
             assert not modes  # a provider that needs a bit
             continue
-        assert all(not one.domain_attr.mr_mode & ~modes for one in found)
+        assert all(not one.domain_attr.mr_mode & ~(modes | PROVIDER.required) for one in found)
 
 
+@MESSAGES
 def test_context_of_the_hints_is_needed_where_the_mode_says_so() -> None:
     """fi_getinfo(3) mode: a provider sets no bit that the hints have not."""
     assert offer(fi.Info(caps=fi.MSG, mode=0)).mode == 0
