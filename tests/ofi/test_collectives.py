@@ -7,13 +7,16 @@ leaves to its caller: its calls write beyond buffers, free what they use, and ta
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.ofi.support import Node, drain, finish, offer, open_node, post, run_program, until
+from tests.ofi.support import WATCHDOG_S, Node, drain, finish, offer, open_node, post, run_program, until
 
 from weft import fi
 
@@ -408,6 +411,75 @@ def test_member_that_leaves_is_an_error_entry_of_another(group: list[Member]) ->
     assert isinstance(entry, fi.CqErrEntry)
     assert entry.op_context is None
     group[2:] = []
+
+
+_MEMBER = """
+import sys
+import numpy as np
+from tests.ofi import test_collectives as t
+from weft import fi
+one = t.open_member()
+print(one.ep.getname().hex(), flush=True)
+one.names = [one.av.insert(bytes.fromhex(name)) for name in sys.stdin.readline().split()]
+(group,) = t.join([one])
+sums, words = np.zeros(1000), np.zeros(7, "u4")
+one.ep.allreduce(np.arange(1000.0), result=sums, coll_addr=group, op=fi.SUM)
+one.ep.broadcast(words, coll_addr=group, root_addr=one.names[0])
+t.completed([one], 2)
+print(sums.sum(), words.sum(), flush=True)
+if sys.argv[1] == "stays":
+    one.ep.barrier(group)
+    t.completed([one])
+    one.close()
+    print("closed", flush=True)
+else:
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("end", ["stays", "killed"])
+def test_members_of_two_processes(group: list[Member], end: str) -> None:
+    """Two members here, one in another process, which is killed in the end or takes part in a barrier."""
+    here = group[:2]
+    child = subprocess.Popen(
+        [sys.executable, "-c", _MEMBER, end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        names = [*(one.ep.getname().hex() for one in here), child.stdout.readline().strip()]
+        child.stdin.write(" ".join(names) + "\n")
+        child.stdin.flush()
+        for one in here:
+            one.names = [one.av.insert(bytes.fromhex(name)) for name in names]
+        groups = join(here)
+        sums, words = [np.zeros(1000) for _ in here], [np.arange(7, dtype="u4") for _ in here]
+        for one, mine, total, word in zip(here, groups, sums, words, strict=True):
+            one.ep.allreduce(np.arange(1000.0), result=total, coll_addr=mine, op=fi.SUM)
+            one.ep.broadcast(word, coll_addr=mine, root_addr=one.names[0])
+        completed(here, 2)
+        assert child.stdout.readline().split() == [str(3 * 499500.0), "21"]
+        assert all((total == 3 * np.arange(1000)).all() for total in sums)
+        if end == "killed":
+            child.kill()
+            child.wait(WATCHDOG_S)
+        for one, mine in zip(here, groups, strict=True):
+            one.ep.barrier(mine)
+        if end == "stays":
+            completed(here)
+            assert child.stdout.readline() == "closed\n"
+        else:
+            wait(lambda: any(one.seen for one in here), here)
+    finally:
+        child.kill()
+        child.stdin.close()
+        child.stdout.close()
+        child.wait(WATCHDOG_S)
 
 
 _LEAVES = """
