@@ -177,6 +177,7 @@ def check(keys: dict[str, int], left: set[int]) -> None:
 def test_resources_of_a_killed_process_are_free_at_once(folder: Path, kill_rounds: int, rng: random.Random) -> None:
     keys = {name: service.create(name, vnis=[VNI], limits=LIMITS).id for name in DEVICES}
     endings: dict[cxi_side.Ending, int] = {}
+    reached = False  # a victim was killed that the survivor had reached: all other instants are random
     roles = [ROLES[n % len(ROLES)] for n in range(kill_rounds)]
     rng.shuffle(roles)
     with Child() as survivor, Child() as heir, Child() as zygote:
@@ -190,7 +191,14 @@ def test_resources_of_a_killed_process_are_free_at_once(folder: Path, kill_round
             key, address = bytes(cxi.AuthKey(keys[where], VNI)), bytes(cxi.Address(found.nic, pid))
             begun = role not in ("launcher", "rank") and rng.random() < 0.6
             killed = zygote.call(spawn, begun, role, where, pid, key, mine, seed)
+            first = role in ("target", "both") and not reached
+            patience = Patience(60)
+            while first and survivor.call(cxi_side.use_once, address, KEY) != [DONE, DONE]:
+                assert not patience.over, f"round {number}: the {role} was never reached\n{zygote.log()}"
             using = survivor.start(cxi_side.use, address, KEY) if role in ("target", "both", "enable") else None
+            if first:
+                time.sleep(0.3)
+                reached = True
             left = kill(role, killed, rng)
             code = zygote.call(reap, killed, 30.0)
             assert code == -signal.SIGKILL or role == "rank", f"round {number} {role}: {code}\n{zygote.log()}"
