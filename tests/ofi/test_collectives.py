@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.ofi.support import WATCHDOG_S, Node, drain, finish, offer, open_node, post, run_program, until
+from tests.patience import Patience
 
 from weft import fi
 
@@ -250,6 +251,24 @@ def test_second_join_waits_for_the_first(group: list[Member]) -> None:
     assert all(mine.joined for mine in joined)
     again = join(group)
     assert len({one.addr for one in again}) == 3
+
+
+@pytest.mark.parametrize("group", [1], indirect=True)
+@pytest.mark.parametrize("call", ["read", "sread"])
+def test_join_makes_progress_when_the_event_queue_is_read(group: list[Member], call: str) -> None:
+    """Over Weft's provider too; in the library only completion queues make progress. No entry of theirs is lost."""
+    (one,) = group
+    one.ep.trecv(bytearray(4), tag=1, context="received")
+    post(lambda: one.ep.tsend(b"text", dest_addr=one.names[0], tag=1, context="sent"))
+    mine = one.join()
+    if call == "sread":
+        found = one.eq.sread(timeout=WATCHDOG_S)
+    else:
+        patience = Patience(WATCHDOG_S)
+        while (found := one.eq.read()) is None:
+            assert not patience.over
+    assert found[1].fid is mine
+    assert sorted(entry.op_context for entry in finish(one, 2)) == ["received", "sent"]
 
 
 def test_event_that_is_peeked_stays(group: list[Member]) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["RealEventQueue"]
 
 _SLICE_MS = 50
+_SLICE_JOINING_MS = 1  # while a join needs progress, which a wait in the library does not make
 _CM = (int(EqEvent.CONNREQ), int(EqEvent.CONNECTED), int(EqEvent.SHUTDOWN))
 
 
@@ -86,7 +87,8 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             )
         until = None if timeout is None or timeout < 0 else time.monotonic() + timeout
         while True:
-            left = _SLICE_MS if until is None else min(int((until - time.monotonic()) * 1000) + 1, _SLICE_MS)
+            most = _SLICE_JOINING_MS if self._joining() else _SLICE_MS
+            left = most if until is None else min(int((until - time.monotonic()) * 1000) + 1, most)
             found = self._next(int(flags), max(left, 0))
             if found is not None:
                 return found
@@ -95,9 +97,20 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             if until is not None and time.monotonic() >= until:
                 raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
 
+    def _joining(self) -> list[Any]:
+        """The endpoints that join a group, and report to this queue: only their completion queues make progress."""
+        each = (what for what, _ in self.fabric._expected.values() if isinstance(what, RealCollectiveGroup))
+        return [group.ep for group in each if group.ep._eq is self and not group.joined]
+
     def _next(self, flags: int, wait_ms: int) -> tuple[int, Any] | None:
         while True:
-            found = self.read_core(flags, wait_ms)
+            found = self.read_core(flags, 0)
+            if found is None:
+                joining = self._joining()
+                for ep in joining:
+                    ep._progress()
+                if joining or wait_ms:
+                    found = self.read_core(flags, wait_ms)
             if found is None:
                 return None
             event = self._event(found, flags)
