@@ -52,9 +52,9 @@ PyMethodDef g_methods[] = {
     WEFT_METHOD(compare_atomicmsg, "As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg)."),
     WEFT_METHOD(barrier, "As fi.Endpoint.barrier, through the library (fi_barrier)."),
     WEFT_METHOD(barrier2, "As fi.Endpoint.barrier2, through the library (fi_barrier2)."),
-    WEFT_METHOD(broadcast, "As fi.Endpoint.broadcast, of any size, through the library (fi_broadcast)."),
-    WEFT_METHOD(reduce, "As fi.Endpoint.reduce, of any size, through the library (fi_reduce)."),
-    WEFT_METHOD(allreduce, "As fi.Endpoint.allreduce, of any size, through the library (fi_allreduce)."),
+    WEFT_METHOD(broadcast, "As fi.Endpoint.broadcast, of more than 32 bytes too, through the library (fi_broadcast)."),
+    WEFT_METHOD(reduce, "As fi.Endpoint.reduce, of more than 32 bytes too, through the library (fi_reduce)."),
+    WEFT_METHOD(allreduce, "As fi.Endpoint.allreduce, of more than 32 bytes too, through the library (fi_allreduce)."),
     {nullptr, nullptr, 0, nullptr}};
 
 using Core = OfiCore<OfiEp>;

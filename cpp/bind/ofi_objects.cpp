@@ -402,6 +402,9 @@ void register_ofi(Module& m) {
            "(count, size, max_members, mode) of fi_query_collective.")
       .def("map_raw_core", &map_raw, nb::arg("base_addr"), nb::arg("raw_key"), nb::arg("flags"))
       .def("unmap_key_core", &unmap_key, nb::arg("key"))
+      .def_prop_ro(
+          "soft_groups", [](OfiCore<OfiDomain>& c) { return c.box->soft_groups; },
+          "True if collectives are libfabric's own, made of messages; False if the provider has its own.")
       .def_prop_ro("thread_safe", [](OfiCore<OfiDomain>& c) { return c.box->thread_safe; });
   Class<OfiCore<OfiAv>>(m, "OfiAddressVectorCore", "An address vector of a real libfabric.")
       .def("__init__", &make_av, nb::arg("domain"), nb::arg("type"), nb::arg("rx_ctx_bits"), nb::arg("count"),

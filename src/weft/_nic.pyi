@@ -3145,6 +3145,12 @@ class OfiDomainCore:
     def unmap_key_core(self, key: int) -> None: ...
 
     @property
+    def soft_groups(self) -> bool:
+        """
+        True if collectives are libfabric's own, made of messages; False if the provider has its own.
+        """
+
+    @property
     def thread_safe(self) -> bool: ...
 
 class OfiAddressVectorCore:
@@ -3451,15 +3457,17 @@ class OfiEndpointCore:
 
     def broadcast(self, buf: object, count: int | None = None, desc: object = None, coll_addr: object = ..., root_addr: int = ..., datatype: int | None = None, flags: int = 0, context: object = None) -> None:
         """
-        As fi.Endpoint.broadcast, of any size, through the library (fi_broadcast).
+        As fi.Endpoint.broadcast, of more than 32 bytes too, through the library (fi_broadcast).
         """
 
     def reduce(self, buf: object, count: int | None = None, desc: object = None, result: object = None, result_desc: object = None, coll_addr: object = ..., root_addr: int = ..., datatype: int | None = None, op: int = ..., flags: int = 0, context: object = None) -> None:
-        """As fi.Endpoint.reduce, of any size, through the library (fi_reduce)."""
+        """
+        As fi.Endpoint.reduce, of more than 32 bytes too, through the library (fi_reduce).
+        """
 
     def allreduce(self, buf: object, count: int | None = None, desc: object = None, result: object = None, result_desc: object = None, coll_addr: object = ..., datatype: int | None = None, op: int = ..., flags: int = 0, context: object = None) -> None:
         """
-        As fi.Endpoint.allreduce, of any size, through the library (fi_allreduce).
+        As fi.Endpoint.allreduce, of more than 32 bytes too, through the library (fi_allreduce).
         """
 
     def close_core(self) -> None: ...

@@ -152,6 +152,23 @@ def post(call: Callable[[], Any], *nodes: Node) -> None:
             assert time.monotonic() < end
 
 
+def counter(node: Node) -> Any:
+    """A counter that is closed with the node."""
+    found = node.domain.cntr_open()
+    node.extra.append(found)
+    return found
+
+
+def connected(a: Node, b: Node) -> int:
+    """b's fi_addr at a, once a message has passed: what starts by itself is not repeated by the caller."""
+    to, room = a.to(b), bytearray(1)
+    b.ep.recv(room)
+    post(lambda: a.ep.send(b"x", dest_addr=to), a, b)
+    finish(a, 1, b)
+    finish(b, 1, a)
+    return to
+
+
 def library() -> str:
     """WEFT_LIBFABRIC of the tests: what the environment of the run had."""
     asked = os.environ.get("WEFT_TEST_LIBFABRIC", "")

@@ -135,6 +135,13 @@ def test_insertions_are_events_where_the_library_reports_them(reporting: str) ->
             assert av.insert([name, name], context="two") in ([0, 0], [0, 1])
             with pytest.raises(fi.Busy):
                 eq.close()
+            for call in (
+                lambda: av.insert([name], flags=fi.SYNC_ERR, context=[]),
+                lambda: av.insertsvc("127.0.0.1", "77"),
+                lambda: av.insertsym("127.0.0.1", 1, "77", 1),
+            ):
+                with pytest.raises(fi.InvalidArgument, match="events"):
+                    call()
             if not ignored:
                 event, entry = eq.read()
                 assert (event, entry.fid, entry.context, entry.data) == (fi.AV_COMPLETE, av, "two", 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ofi.support import CAPS, Node, drain, finish, offer, open_node, post, until
+from tests.ofi.support import CAPS, Node, connected, counter, drain, finish, offer, open_node, until
 
 from weft import fi
 
@@ -26,24 +26,8 @@ def two() -> Iterator[Two]:
     a.close()
 
 
-def counter(node: Node) -> Any:
-    found = node.domain.cntr_open()
-    node.extra.append(found)
-    return found
-
-
 def at(cntr: Any, threshold: int) -> fi.TriggeredContext:
     return fi.TriggeredContext(fi.TRIGGER_THRESHOLD, fi.TriggerThreshold(cntr, threshold))
-
-
-def connected(a: Node, b: Node) -> int:
-    """b's fi_addr at a, once a message has passed: a triggered operation is not repeated by the caller."""
-    to, room = a.to(b), bytearray(1)
-    b.ep.recv(room)
-    post(lambda: a.ep.send(b"x", dest_addr=to), a, b)
-    finish(a, 1, b)
-    finish(b, 1, a)
-    return to
 
 
 def test_operations_start_at_their_thresholds(two: Two) -> None:

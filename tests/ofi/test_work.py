@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.ofi.support import CAPS, WATCHDOG_S, Node, drain, finish, offer, open_node, post
+from tests.ofi.support import CAPS, WATCHDOG_S, Node, connected, counter, drain, finish, offer, open_node, post
 
 from weft import fi
 
@@ -30,22 +30,6 @@ def two() -> Iterator[Two]:
     yield a, b
     b.close()
     a.close()
-
-
-def counter(node: Node) -> Any:
-    found = node.domain.cntr_open()
-    node.extra.append(found)
-    return found
-
-
-def connected(a: Node, b: Node) -> int:
-    """b's fi_addr at a, once a message has passed: deferred work is not repeated by the caller."""
-    to, room = a.to(b), bytearray(1)
-    b.ep.recv(room)
-    post(lambda: a.ep.send(b"x", dest_addr=to), a, b)
-    finish(a, 1, b)
-    finish(b, 1, a)
-    return to
 
 
 def queue(node: Node, op_type: int, op: Any, trigger: Any, threshold: int = 1, done: Any = None) -> fi.DeferredWork:
@@ -108,6 +92,17 @@ def test_message_is_deferred(two: Two) -> None:
     assert bytes(room) == b"hello"
 
 
+def test_receive_is_deferred(two: Two) -> None:
+    a, b = two
+    to, trigger, done = b.to(a), counter(a), counter(a)
+    connected(a, b)
+    room = bytearray(5)
+    queue(a, fi.OP_TRECV, fi.OpTagged(a.ep, fi.MsgTagged([room], tag=7)), trigger, 1, done)
+    trigger.add(1)
+    post(lambda: b.ep.tsend(b"hello", dest_addr=to, tag=7), a, b)
+    reached(lambda: bytes(room) == b"hello" and done.read() == 1, a, b)
+
+
 def test_work_on_counters_runs_in_a_chain(two: Two) -> None:
     a, _ = two
     first, second, third = counter(a), counter(a), counter(a)
@@ -117,6 +112,30 @@ def test_work_on_counters_runs_in_a_chain(two: Two) -> None:
     assert (second.read(), third.read()) == (0, 0)
     first.add(1)
     reached(lambda: (second.read(), third.read()) == (5, 9), a)
+
+
+def test_work_on_a_counter_that_is_queued_twice_runs_twice(two: Two) -> None:
+    """The library keeps both: neither struct may be freed."""
+    a, _ = two
+    trigger, changed = counter(a), counter(a)
+    work = queue(a, fi.OP_CNTR_ADD, fi.OpCntr(changed, 5), trigger, 2)
+    a.domain.control(fi.QUEUE_WORK, work)
+    assert [len(each) for each in a.domain._work.counting.values()] == [2]
+    gc.collect()
+    trigger.add(2)
+    reached(lambda: changed.read() == 10, a)
+
+
+def test_counter_that_counts_on_after_its_endpoint_is_closed_does_no_harm(two: Two) -> None:
+    a, b = two
+    memory = np.zeros(4, "u8")
+    mr, to, trigger = b.register(memory), connected(a, b), counter(a)
+    for step in range(1, 20):
+        message = fi.MsgRma([np.ones(1, "u8")], [fi.RmaIov(b.place(mr), 8, mr.key)], to)
+        queue(a, fi.OP_WRITE, fi.OpRma(a.ep, message), trigger, step)
+    a.ep.close()
+    trigger.add(20)
+    drain(b)
 
 
 def test_queued_work_keeps_its_buffers_until_the_endpoint_is_closed(two: Two) -> None:

@@ -96,8 +96,12 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
             names = names[:count]
         given = self._given(op, int(flags), fi_addr, len(names))
         if self._eq is not None and self.flags & Flag.EVENT:
-            if given != [None] * len(names):
-                raise errors.InvalidArgument(f"{op}: fi_addr of a vector whose insertions are events", op=op)
+            if given != [None] * len(names) or int(flags) & AvFlag.SYNC_ERR:
+                raise errors.InvalidArgument(
+                    f"{op}: fi_addr and SYNC_ERR do not go with insertions that are events\n"
+                    "  try: a vector without fi.EVENT; the event queue has the errors of this one",
+                    op=op,
+                )
             return self._insert_with_event(names, one, int(flags), context)
         sync = bool(int(flags) & AvFlag.SYNC_ERR)
         if sync and not isinstance(context, list):
@@ -132,12 +136,24 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
 
         _handle.check(self, "av.bind")
         if type(eq) is not RealEventQueue or eq.fabric is not self.domain.fabric:
-            raise errors.InvalidArgument(f"av.bind: a vector takes an event queue of its fabric, not {eq!r}")
+            raise errors.InvalidArgument(
+                f"av.bind: a vector takes an event queue of its fabric, not {eq!r}\n  try: fabric.eq_open()"
+            )
         _handle.check(eq, "av.bind")
         _args.whole("av.bind", flags=flags)
         self.bind_eq(eq, int(flags))
         self._eq = eq
         _handle.adopt(self, eq)
+
+    def _no_events(self, op: str, flags: int) -> None:
+        """Refuse an insertion whose event, or whose errors, the library would write to a context that is NULL."""
+        _args.whole(op, flags=flags)
+        if (self._eq is not None and self.flags & Flag.EVENT) or int(flags) & AvFlag.SYNC_ERR:
+            raise errors.InvalidArgument(
+                f"{op}: SYNC_ERR, and vectors whose insertions are events, are for av.insert()\n"
+                "  try: av.insert() of what getname() returned at the peer",
+                op=op,
+            )
 
     def _insert_with_event(self, names: list[Any], one: bool, flags: int, context: Any) -> Any:
         raw: list[bytes] = []
@@ -195,7 +211,9 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _handle.check(self, op)
         _args.whole(op, fi_addr=fi_addr)
         if fi_addr not in self._keys:
-            raise errors.InvalidArgument(f"{op}: {fi_addr} is no key of {self!r}", op=op)
+            raise errors.InvalidArgument(
+                f"{op}: {fi_addr} is no key of {self!r}\n  try: what insert_auth_key() returned", op=op
+            )
         return self.lookup_auth_key_core(int(fi_addr))
 
     def _split(self, op: str, addr: Any) -> tuple[list[Any], bool]:
@@ -214,7 +232,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         and the library's refusal."""
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
-        _args.whole("av.insertsvc", flags=flags)
+        self._no_events("av.insertsvc", flags)
         if node is None or service is None:  # providers of libfabric 1.17 and 2.5 read both
             raise errors.InvalidArgument(
                 "av.insertsvc: the library needs a node and a service\n"
@@ -231,7 +249,8 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         """Insert the addresses of numbered nodes and services (fi_av_insertsym). Raises the library's refusal."""
         _handle.check(self, "av.insertsym")
         _args.text("av.insertsym", node=node, service=service)
-        _args.whole("av.insertsym", nodecnt=nodecnt, svccnt=svccnt, flags=flags)
+        _args.whole("av.insertsym", nodecnt=nodecnt, svccnt=svccnt)
+        self._no_events("av.insertsym", flags)
         found: list[int] = self.insertsym_core(node, int(nodecnt), service, int(svccnt), int(flags))
         self._inserted.update(one for one in found if one != ADDR_NOTAVAIL)
         return found

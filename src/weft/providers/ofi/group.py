@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RealCollectiveGroup", "join"]
 
-_JOINS_MAX = 255  # of an endpoint: libfabric numbers its own groups with 8 bits, and does not give numbers back
+# Joins of an endpoint, where collectives are libfabric's own: their groups have 8 bits of a number, never given back.
+_JOINS_MAX = 255
 
 
 def _class() -> type:
@@ -96,7 +97,9 @@ def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any
     _handle.expect(av_set, AvSet, op, "set")
     _handle.check(av_set, op)
     if coll_addr != ADDR_NOTAVAIL:
-        raise errors.InvalidArgument(f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL", op=op)
+        raise errors.InvalidArgument(
+            f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL\n  try: fi.ADDR_NOTAVAIL, or set.addr()", op=op
+        )
     if not ep.info.caps & Flag.COLLECTIVE:
         raise errors.NotSupported(
             f"{op}: {ep!r} was opened without COLLECTIVE: ask for it in the hints of getinfo", op=op
@@ -111,6 +114,15 @@ def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any
         )
     members = list(av_set)
     mine = _place(ep, op, av_set, members)
+    if ep.domain.soft_groups:
+        _refuse_soft(ep, op)
+    group = RealCollectiveGroup(ep, av_set, members, mine, int(flags), context)
+    ep._joins += 1
+    return group
+
+
+def _refuse_soft(ep: RealEndpoint, op: str) -> None:
+    """What libfabric's own collectives cannot do."""
     waiting = [one for one, _ in ep.domain.fabric._expected.values() if getattr(one, "ep", None) is ep]
     if waiting:
         raise errors.Again(
@@ -124,13 +136,11 @@ def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any
             "  try: another endpoint, or one group for several purposes",
             op=op,
         )
-    group = RealCollectiveGroup(ep, av_set, members, mine, int(flags), context)
-    ep._joins += 1
-    return group
 
 
 def _place(ep: RealEndpoint, op: str, av_set: RealAvSet, members: list[int]) -> int:
-    """The endpoint's place among the members; the library would join a set without the endpoint, and crash later."""
+    """The endpoint's place among the members; libfabric's own collectives would join a set without the endpoint, and
+    crash later. A provider with its own may have another address in the vector: then a place that no member has."""
     if not members:
         raise errors.InvalidArgument(f"{op}: {av_set!r} has no members", op=op)
     for name in members:
@@ -138,11 +148,11 @@ def _place(ep: RealEndpoint, op: str, av_set: RealAvSet, members: list[int]) -> 
             raise errors.InvalidArgument(f"{op}: fi_addr {name} of the set is not in use in {av_set.av!r}", op=op)
     own = ep.getname()
     mine = [place for place, name in enumerate(members) if av_set.av.lookup(name) == own]
-    if len(mine) != 1:
+    if len(mine) != 1 and ep.domain.soft_groups:
         raise errors.InvalidArgument(
             f"{op}: {ep!r} is {'no member' if not mine else f'{len(mine)} members'} of the set\n"
             "  rule: the endpoint that joins is one of the set's members\n"
             "  try: av_set.insert(av.insert(ep.getname())) at its place",
             op=op,
         )
-    return mine[0]
+    return mine[0] if mine else len(members)

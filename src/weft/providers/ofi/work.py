@@ -24,7 +24,7 @@ class Queued:
 
     def __init__(self) -> None:
         self.transfers: weakref.WeakValueDictionary[Any, _nic.OfiWorkCore] = weakref.WeakValueDictionary()
-        self.counting: dict[Any, _nic.OfiWorkCore] = {}
+        self.counting: dict[Any, list[_nic.OfiWorkCore]] = {}  # the same work may be queued again
 
 
 def control(domain: RealDomain, command: int, arg: Any) -> None:
@@ -38,7 +38,9 @@ def control(domain: RealDomain, command: int, arg: Any) -> None:
     elif number == Control.FLUSH_WORK:
         _flush(domain)
     else:
-        raise errors.NotSupported(f"{op}: command {number} is not passed through", op=op)
+        raise errors.NotSupported(
+            f"{op}: command {number} is not passed through; QUEUE_WORK, CANCEL_WORK and FLUSH_WORK are", op=op
+        )
 
 
 def _queue(domain: Any, work: Any) -> None:
@@ -47,7 +49,7 @@ def _queue(domain: Any, work: Any) -> None:
     if kind in trigger.COUNTING:
         counting = _nic.OfiWorkCore(domain, op.cntr, kind, int(op.value), threshold, work.triggering_cntr)
         counting.queue(None)
-        domain._work.counting[work._token] = counting
+        domain._work.counting.setdefault(work._token, []).append(counting)
         return
     transfer = _nic.OfiWorkCore(
         op.ep, kind, op.msg, int(op.flags), *trigger.values(kind, op), threshold, work.triggering_cntr,
@@ -60,14 +62,18 @@ def _queue(domain: Any, work: Any) -> None:
 def _cancel(domain: RealDomain, work: Any) -> None:
     op = "domain.control(CANCEL_WORK)"
     _handle.expect(work, trigger.DeferredWork, op, "arg")
-    queued = domain._work.transfers.get(work._token) or domain._work.counting.get(work._token)
-    if queued is None:
+    token, known = work._token, domain._work
+    transfer, counting = known.transfers.get(token), known.counting.get(token)
+    if transfer is None and not counting:
         raise errors.make(
             int(Errno.ENOENT), f"{op}: no such work waits: it has started, or was not queued", op="domain.control"
         )
-    queued.cancel()
-    domain._work.transfers.pop(work._token, None)
-    domain._work.counting.pop(work._token, None)
+    if transfer is not None:
+        transfer.cancel()
+        del known.transfers[token]
+    elif counting:
+        counting[-1].cancel()
+        counting.pop()
 
 
 def _flush(domain: RealDomain) -> None:
