@@ -80,7 +80,7 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
   box->triggers = (info.info->caps & kOfiTrigger) != 0;
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
   if (d.soft_groups && info.info->ep != nullptr && (info.info->caps & kOfiCollective) != 0) {
-    const int bits = std::bit_width(info.info->ep->mem_tag_format);
+    const auto bits = static_cast<int>(std::bit_width(info.info->ep->mem_tag_format));
     box->reserved_tag = bits == 0 || bits == 64 ? 0 : ~uint64_t{0} << bits;
   }
   if (info.info->rx != nullptr) {

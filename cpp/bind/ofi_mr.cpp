@@ -43,7 +43,7 @@ struct MrMore {
   std::optional<int> iface;
   uint64_t device = 0;
   bool by_attr = false;
-  std::optional<nb::bytes> auth_key;
+  const nb::bytes* auth_key = nullptr;
   std::optional<std::tuple<int, uint64_t, size_t, uint64_t>> dmabuf;  // fd, offset, len, base_addr
   std::shared_ptr<OfiMr> base;
 };
@@ -70,7 +70,7 @@ int register_attr(OfiDomain& d, const Memory& memory, uint64_t access, uint64_t 
   attr.iface = more.iface.value_or(memory.iface);
   attr.device = more.device;
   if (more.base != nullptr) attr.base_mr = more.base->get();
-  if (more.auth_key) {
+  if (more.auth_key != nullptr) {
     attr.auth_key = reinterpret_cast<uint8_t*>(const_cast<char*>(more.auth_key->c_str()));
     attr.auth_key_size = more.auth_key->size();
   }
@@ -79,14 +79,14 @@ int register_attr(OfiDomain& d, const Memory& memory, uint64_t access, uint64_t 
 
 void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::list& buffers, uint64_t access,
              uint64_t offset, uint64_t key, uint64_t flags, bool writable, std::optional<int> iface, uint64_t device,
-             bool by_attr, std::optional<nb::bytes> auth_key,
+             bool by_attr, const std::optional<nb::bytes>& auth_key,
              std::optional<std::tuple<int, uint64_t, size_t, uint64_t>> dmabuf, OfiCore<OfiMr>* base_mr) {
   OfiDomain& d = ofi_open(domain, "mr_reg");
   const Memory memory = memory_of(buffers, writable);
   if (memory.iov.empty() && !dmabuf) raise(fi_err::kEINVAL, "mr_reg: no buffer");
   if ((dmabuf || base_mr != nullptr) && ofi::library()->version < kWithDmabufs)
     ofi_raise_missing("mr_regattr of a DMA-buf or a sub-MR");
-  MrMore more{iface, device, by_attr, std::move(auth_key), dmabuf, nullptr};
+  MrMore more{iface, device, by_attr, auth_key ? &*auth_key : nullptr, dmabuf, nullptr};
   if (base_mr != nullptr) {
     (void)ofi_open(*base_mr, "mr_regattr");
     more.base = base_mr->box;

@@ -489,10 +489,10 @@ PyObject* tagged_message(PyObject* self, const char* method, PyObject* const* a,
   }
   return of_struct(
       self, method, "fi.MsgTagged", a[0], a[1], receives, receives, nullptr,
-      [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
+      [&](ofi::FidEp* fid, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
         const ofi::MsgTagged msg{l.iov.data(), l.descs(), l.count, peer, tag, ignore, context, data};
-        const auto call = ofi::op(ep->tagged, receives ? &ofi::TaggedOps::recvmsg : &ofi::TaggedOps::sendmsg);
-        return call == nullptr ? -fi_err::kENOSYS : call(ep, &msg, flags);
+        const auto call = ofi::op(fid->tagged, receives ? &ofi::TaggedOps::recvmsg : &ofi::TaggedOps::sendmsg);
+        return call == nullptr ? -fi_err::kENOSYS : call(fid, &msg, flags);
       });
 }
 PyObject* rma_message(PyObject* self, const char* method, PyObject* const* a, bool reads) {

@@ -10,16 +10,11 @@
 #include "base/backoff.hpp"
 #include "bind/common.hpp"
 #include "bind/signatures.hpp"
+#include "bind/wait.hpp"
 
 namespace weft::bind {
 
 namespace {
-
-uint64_t now_ns() {
-  timespec ts;
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-}
 
 using Word = std::atomic<uint64_t>;
 
@@ -58,7 +53,7 @@ Signature g_poll{"poll_u64", {"obj", "offset", "value", "timeout"}, 4, 4, {}};
 // only if it waits. Benchmark: bench/bench_oversubscription.py.
 PyObject* poll_u64(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
-  uint64_t offset, value;
+  uint64_t offset = 0, value = 0;
   Buf b;
   if (!parse(g_poll, args, nargs, kwnames, a) || !to_u64(a[1], &offset, "poll_u64", "offset") ||
       !to_u64(a[2], &value, "poll_u64", "value") || !b.acquire_host(a[0], false)) {

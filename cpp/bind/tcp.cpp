@@ -8,17 +8,12 @@
 #include <cstring>
 
 #include "bind/common.hpp"
+#include "bind/wait.hpp"
 #include "link/shm_names.hpp"
 
 namespace weft::bind {
 
 namespace {
-
-uint64_t now_ns() {
-  timespec ts;
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-}
 
 using Place = std::pair<std::string, uint16_t>;
 

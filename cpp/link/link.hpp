@@ -27,6 +27,8 @@ namespace weft::link {
 
 class Link;
 
+constexpr size_t kReasonsMax = 256;  // addresses for which a link remembers why it does not reach them
+
 // The NIC's state for a peer, stored in the peer so that the NIC needs no lookup. The link only owns it.
 struct NicState {
   NicState() = default;

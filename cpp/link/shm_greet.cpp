@@ -15,8 +15,6 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kReasonsMax = 256;
-
 // Maps a file from another process. The kernel's size of the file must be large enough and sealed: an access past the
 // end of a file, or to a file truncated later, raises SIGBUS. Only memory files have seals, so the check of the seals
 // comes first: fstat() of a file on a slow file system could block.

@@ -12,7 +12,7 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kLogMax = 64, kReasonsMax = 256;
+constexpr size_t kLogMax = 64;
 constexpr size_t kAskEach = 4;         // up to this number polls read every connection; above it they ask epoll
 constexpr int32_t kHotPolls = 20'000;  // polls without a packet until the engine watches the sockets: about 10 ms
 constexpr uint32_t kBusyPolls = 16;    // polls that find packets before the sockets leave the epoll set

@@ -26,7 +26,7 @@ struct CUipcMemHandle {
 };
 static_assert(sizeof(CUipcMemHandle) == sizeof(DeviceNote::ipc));
 
-constexpr CUresult kSuccess = 0;
+constexpr CUresult kCudaSuccess = 0;
 constexpr int kPointerMemoryType = 2, kPointerSyncMemops = 6, kPointerBufferId = 7, kPointerIsManaged = 8,
               kPointerDeviceOrdinal = 9, kPointerRangeStart = 11, kPointerRangeSize = 12;
 constexpr uint32_t kMemoryTypeHost = 1;
@@ -37,7 +37,7 @@ constexpr unsigned kAttachGlobal = 1;
 constexpr unsigned kHostRegisterPortable = 1;  // for all contexts
 
 // All functions that Weft uses, in the versions that a driver of CUDA 11.7 or later exports.
-struct Api {
+struct CudaApi {
   CUresult (*init)(unsigned);
   CUresult (*device_get_count)(int*);
   CUresult (*device_get)(CUdevice*, int);
@@ -64,7 +64,7 @@ struct Api {
 
 class CudaRuntime final : public DeviceRuntime {
  public:
-  CudaRuntime(const Api& api, std::vector<CUuuid> uuids) : api_(api), devices_(uuids.size()) {
+  CudaRuntime(const CudaApi& api, std::vector<CUuuid> uuids) : api_(api), devices_(uuids.size()) {
     for (size_t i = 0; i < uuids.size(); ++i) devices_[i].uuid = uuids[i];
   }
 
@@ -73,7 +73,8 @@ class CudaRuntime final : public DeviceRuntime {
 
   std::optional<DeviceMemory> find(uint64_t address) noexcept override {
     uint32_t type = 0;
-    if (api_.pointer_get_attribute(&type, kPointerMemoryType, address) != kSuccess || type == 0) return std::nullopt;
+    if (api_.pointer_get_attribute(&type, kPointerMemoryType, address) != kCudaSuccess || type == 0)
+      return std::nullopt;
     DeviceMemory found;
     found.iface = iface();
     uint32_t managed = 0;
@@ -82,8 +83,8 @@ class CudaRuntime final : public DeviceRuntime {
     api_.pointer_get_attribute(&managed, kPointerIsManaged, address);
     api_.pointer_get_attribute(&ordinal, kPointerDeviceOrdinal, address);
     api_.pointer_get_attribute(&found.buffer_id, kPointerBufferId, address);
-    if (api_.pointer_get_attribute(&found.base, kPointerRangeStart, address) != kSuccess ||
-        api_.pointer_get_attribute(&size, kPointerRangeSize, address) != kSuccess) {
+    if (api_.pointer_get_attribute(&found.base, kPointerRangeStart, address) != kCudaSuccess ||
+        api_.pointer_get_attribute(&size, kPointerRangeSize, address) != kCudaSuccess) {
       found.base = address;
     }
     found.length = size;
@@ -96,7 +97,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   uint64_t identity(uint64_t address) noexcept override {
     uint64_t id = 0;
-    return api_.pointer_get_attribute(&id, kPointerBufferId, address) == kSuccess ? id : 0;
+    return api_.pointer_get_attribute(&id, kPointerBufferId, address) == kCudaSuccess ? id : 0;
   }
 
   bool copy(void* to, const void* from, size_t length) noexcept override {
@@ -110,8 +111,8 @@ class CudaRuntime final : public DeviceRuntime {
     // bytes.
     const CUstream stream = take_stream(*device);
     if (stream == nullptr) return false;
-    const bool done = api_.memcpy_async(destination, source, length, stream) == kSuccess &&
-                      api_.stream_synchronize(stream) == kSuccess;
+    const bool done = api_.memcpy_async(destination, source, length, stream) == kCudaSuccess &&
+                      api_.stream_synchronize(stream) == kCudaSuccess;
     give_stream(*device, stream);
     return done;
   }
@@ -122,9 +123,9 @@ class CudaRuntime final : public DeviceRuntime {
     const CUresult r = !entered.ok ? -1
                        : managed   ? api_.mem_alloc_managed(&address, length, kAttachGlobal)
                                    : api_.mem_alloc(&address, length);
-    if (r == kSuccess) return address;
+    if (r == kCudaSuccess) return address;
     const char* words = nullptr;
-    *why = entered.ok && api_.get_error_string(r, &words) == kSuccess && words != nullptr
+    *why = entered.ok && api_.get_error_string(r, &words) == kCudaSuccess && words != nullptr
                ? std::string("the driver says: ") + words
                : "the driver refused";
     return 0;
@@ -138,7 +139,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool register_host(void* memory, size_t length) noexcept override {
     if (api_.mem_host_register == nullptr || api_.mem_host_unregister == nullptr) return false;
     const Entered entered(*this, devices_[0]);
-    return entered.ok && api_.mem_host_register(memory, length, kHostRegisterPortable) == kSuccess;
+    return entered.ok && api_.mem_host_register(memory, length, kHostRegisterPortable) == kCudaSuccess;
   }
 
   void unregister_host(void* memory) noexcept override {
@@ -155,7 +156,7 @@ class CudaRuntime final : public DeviceRuntime {
     if (note.device >= devices_.size()) return;
     const Entered entered(*this, devices_[note.device]);
     CUipcMemHandle handle;
-    if (!entered.ok || api_.ipc_get_mem_handle(&handle, note.base) != kSuccess) return;
+    if (!entered.ok || api_.ipc_get_mem_handle(&handle, note.base) != kCudaSuccess) return;
     std::memcpy(note.ipc.data(), &handle, sizeof(handle));
     std::memcpy(note.uuid.data(), &devices_[note.device].uuid, sizeof(CUuuid));
     note.has_ipc = 1;
@@ -168,7 +169,7 @@ class CudaRuntime final : public DeviceRuntime {
       CUipcMemHandle handle;
       std::memcpy(&handle, note.ipc.data(), sizeof(handle));
       CUdeviceptr base = 0;
-      if (!entered.ok || api_.ipc_open_mem_handle(&base, handle, kIpcLazyPeerAccess) != kSuccess) return nullptr;
+      if (!entered.ok || api_.ipc_open_mem_handle(&base, handle, kIpcLazyPeerAccess) != kCudaSuccess) return nullptr;
       return reinterpret_cast<std::byte*>(base);
     }
     return nullptr;  // this process does not see the device
@@ -193,7 +194,7 @@ class CudaRuntime final : public DeviceRuntime {
     if (device != nullptr) {
       const Entered entered(*this, *device);
       result = api_.mem_get_handle_for_address_range(&fd, address, length, kHandleTypeDmabuf, 0);
-      if (entered.ok && result == kSuccess) return fd;
+      if (entered.ok && result == kCudaSuccess) return fd;
     }
     const char* text = "no device memory there";
     if (device != nullptr) api_.get_error_string(result, &text);
@@ -218,14 +219,14 @@ class CudaRuntime final : public DeviceRuntime {
         if (device.context == nullptr) {
           CUdevice handle = 0;
           const auto number = static_cast<int>(&device - runtime.devices_.data());
-          if (api.device_get(&handle, number) != kSuccess ||
-              api.primary_ctx_retain(&device.context, handle) != kSuccess) {
+          if (api.device_get(&handle, number) != kCudaSuccess ||
+              api.primary_ctx_retain(&device.context, handle) != kCudaSuccess) {
             device.context = nullptr;
           }
         }
         context = device.context;
       }
-      ok = context != nullptr && api.ctx_push(context) == kSuccess;
+      ok = context != nullptr && api.ctx_push(context) == kCudaSuccess;
     }
     ~Entered() {
       CUcontext popped = nullptr;
@@ -233,15 +234,15 @@ class CudaRuntime final : public DeviceRuntime {
     }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
-    const Api& api;
+    const CudaApi& api;
     bool ok = false;
   };
 
   const Device* device_of(CUdeviceptr address) noexcept {
     uint32_t type = 0;
     int ordinal = -1;
-    if (api_.pointer_get_attribute(&type, kPointerMemoryType, address) != kSuccess || type == 0 ||
-        api_.pointer_get_attribute(&ordinal, kPointerDeviceOrdinal, address) != kSuccess || ordinal < 0 ||
+    if (api_.pointer_get_attribute(&type, kPointerMemoryType, address) != kCudaSuccess || type == 0 ||
+        api_.pointer_get_attribute(&ordinal, kPointerDeviceOrdinal, address) != kCudaSuccess || ordinal < 0 ||
         static_cast<size_t>(ordinal) >= devices_.size()) {
       return nullptr;
     }
@@ -256,14 +257,14 @@ class CudaRuntime final : public DeviceRuntime {
       return stream;
     }
     CUstream stream = nullptr;
-    return api_.stream_create(&stream, kStreamNonBlocking) == kSuccess ? stream : nullptr;
+    return api_.stream_create(&stream, kStreamNonBlocking) == kCudaSuccess ? stream : nullptr;
   }
   void give_stream(const Device& device, CUstream stream) noexcept {
     const std::lock_guard lock(device.mutex);
     device.idle.push_back(stream);
   }
 
-  Api api_;
+  CudaApi api_;
   std::vector<Device> devices_;
 };
 
@@ -272,7 +273,7 @@ class CudaRuntime final : public DeviceRuntime {
 std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string* why) {
   RuntimeLibrary from(library, "the driver's library", "it is no CUDA driver, or one before 11.7", why);
   if (!from.loaded()) return nullptr;
-  Api api{};
+  CudaApi api{};
   if (!from.find("cuInit", api.init) || !from.find("cuDeviceGetCount", api.device_get_count) ||
       !from.find("cuDeviceGet", api.device_get) || !from.find("cuDeviceGetUuid", api.device_get_uuid) ||
       !from.find("cuDevicePrimaryCtxRetain", api.primary_ctx_retain) ||
@@ -292,22 +293,22 @@ std::unique_ptr<DeviceRuntime> load_cuda(const std::string& library, std::string
   }
   const auto text = [&](CUresult result) {
     const char* words = nullptr;
-    return api.get_error_string(result, &words) == kSuccess && words != nullptr ? std::string(words)
-                                                                                : "error " + std::to_string(result);
+    return api.get_error_string(result, &words) == kCudaSuccess && words != nullptr ? std::string(words)
+                                                                                    : "error " + std::to_string(result);
   };
-  if (const CUresult r = api.init(0); r != kSuccess) {
+  if (const CUresult r = api.init(0); r != kCudaSuccess) {
     *why = "cuInit: " + text(r);
     return nullptr;
   }
   int count = 0;
-  if (const CUresult r = api.device_get_count(&count); r != kSuccess || count <= 0) {
-    *why = r != kSuccess ? "cuDeviceGetCount: " + text(r) : "the driver sees no device (CUDA_VISIBLE_DEVICES?)";
+  if (const CUresult r = api.device_get_count(&count); r != kCudaSuccess || count <= 0) {
+    *why = r != kCudaSuccess ? "cuDeviceGetCount: " + text(r) : "the driver sees no device (CUDA_VISIBLE_DEVICES?)";
     return nullptr;
   }
   std::vector<CUuuid> uuids(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
     CUdevice device = 0;
-    if (api.device_get(&device, i) == kSuccess) api.device_get_uuid(&uuids[static_cast<size_t>(i)], device);
+    if (api.device_get(&device, i) == kCudaSuccess) api.device_get_uuid(&uuids[static_cast<size_t>(i)], device);
   }
   return std::make_unique<CudaRuntime>(api, std::move(uuids));
 }

@@ -27,12 +27,12 @@ struct HsaIpc {
   uint32_t words[8];
 };
 
-constexpr HsaStatus kSuccess = 0;
+constexpr HsaStatus kRocrSuccess = 0;
 constexpr int kAgentInfoDevice = 17;
 constexpr uint32_t kDeviceTypeGpu = 1;
 constexpr uint32_t kPointerUnknown = 0, kPointerLocked = 2;
 
-struct Api {
+struct RocrApi {
   HsaStatus (*init)();
   HsaStatus (*iterate_agents)(HsaStatus (*)(HsaAgent, void*), void*);
   HsaStatus (*agent_get_info)(HsaAgent, int, void*);
@@ -46,7 +46,7 @@ struct Api {
 
 class RocrRuntime final : public DeviceRuntime {
  public:
-  RocrRuntime(const Api& api, std::vector<HsaAgent> gpus) : api_(api), gpus_(std::move(gpus)) {}
+  RocrRuntime(const RocrApi& api, std::vector<HsaAgent> gpus) : api_(api), gpus_(std::move(gpus)) {}
 
   [[nodiscard]] uint32_t iface() const noexcept override { return 2; }
   [[nodiscard]] uint64_t device_count() const noexcept override { return gpus_.size(); }
@@ -54,7 +54,7 @@ class RocrRuntime final : public DeviceRuntime {
   std::optional<DeviceMemory> find(uint64_t address) noexcept override {
     HsaPointerInfo info{};
     info.size = sizeof(info);
-    if (api_.pointer_info(reinterpret_cast<void*>(address), &info, nullptr, nullptr, nullptr) != kSuccess ||
+    if (api_.pointer_info(reinterpret_cast<void*>(address), &info, nullptr, nullptr, nullptr) != kRocrSuccess ||
         info.type == kPointerUnknown) {
       return std::nullopt;
     }
@@ -80,14 +80,14 @@ class RocrRuntime final : public DeviceRuntime {
   }
 
   bool copy(void* to, const void* from, size_t length) noexcept override {
-    return api_.memory_copy(to, from, length) == kSuccess;  // synchronous
+    return api_.memory_copy(to, from, length) == kRocrSuccess;  // synchronous
   }
 
   void prepare(uint64_t) noexcept override {}
 
   void share(DeviceNote& note) noexcept override {
     HsaIpc handle;
-    if (api_.ipc_create(reinterpret_cast<void*>(note.base), note.length, &handle) != kSuccess) return;
+    if (api_.ipc_create(reinterpret_cast<void*>(note.base), note.length, &handle) != kRocrSuccess) return;
     std::memcpy(note.ipc.data(), &handle, sizeof(handle));
     std::memcpy(&note.buffer_id, &handle, sizeof(note.buffer_id));  // the handle identifies one allocation
     note.has_ipc = 1;
@@ -98,7 +98,7 @@ class RocrRuntime final : public DeviceRuntime {
     std::memcpy(&handle, note.ipc.data(), sizeof(handle));
     void* base = nullptr;
     const auto count = static_cast<uint32_t>(gpus_.size());
-    if (api_.ipc_attach(&handle, note.length, count, gpus_.data(), &base) != kSuccess) return nullptr;
+    if (api_.ipc_attach(&handle, note.length, count, gpus_.data(), &base) != kRocrSuccess) return nullptr;
     return static_cast<std::byte*>(base);
   }
   void close(std::byte* opened) noexcept override { api_.ipc_detach(opened); }
@@ -108,7 +108,7 @@ class RocrRuntime final : public DeviceRuntime {
     uint64_t offset = 0;
     if (api_.export_dmabuf == nullptr) {
       *why = "the HSA runtime has no hsa_amd_portable_export_dmabuf (ROCm 5.6 has it)";
-    } else if (api_.export_dmabuf(reinterpret_cast<void*>(address), length, &fd, &offset) != kSuccess) {
+    } else if (api_.export_dmabuf(reinterpret_cast<void*>(address), length, &fd, &offset) != kRocrSuccess) {
       *why = "the HSA runtime refused to export it";
       fd = -1;
     }
@@ -116,12 +116,12 @@ class RocrRuntime final : public DeviceRuntime {
   }
 
  private:
-  Api api_;
+  RocrApi api_;
   std::vector<HsaAgent> gpus_;
 };
 
 struct Search {
-  const Api* api;
+  const RocrApi* api;
   std::vector<HsaAgent> gpus;
 };
 
@@ -130,7 +130,7 @@ struct Search {
 std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string* why) {
   RuntimeLibrary from(library, "the runtime's library", "it is no HSA runtime of ROCm", why);
   if (!from.loaded()) return nullptr;
-  Api api{};
+  RocrApi api{};
   if (!from.find("hsa_init", api.init) || !from.find("hsa_iterate_agents", api.iterate_agents) ||
       !from.find("hsa_agent_get_info", api.agent_get_info) || !from.find("hsa_amd_pointer_info", api.pointer_info) ||
       !from.find("hsa_memory_copy", api.memory_copy) || !from.find("hsa_amd_ipc_memory_create", api.ipc_create) ||
@@ -139,7 +139,7 @@ std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string
       !from.find("hsa_amd_portable_export_dmabuf", api.export_dmabuf, false)) {
     return nullptr;
   }
-  if (api.init() != kSuccess) {
+  if (api.init() != kRocrSuccess) {
     *why = "hsa_init failed: no AMD device, or no right to /dev/kfd";
     return nullptr;
   }
@@ -148,10 +148,10 @@ std::unique_ptr<DeviceRuntime> load_rocr(const std::string& library, std::string
       [](HsaAgent agent, void* data) -> HsaStatus {
         auto* s = static_cast<Search*>(data);
         uint32_t type = 0;
-        if (s->api->agent_get_info(agent, kAgentInfoDevice, &type) == kSuccess && type == kDeviceTypeGpu) {
+        if (s->api->agent_get_info(agent, kAgentInfoDevice, &type) == kRocrSuccess && type == kDeviceTypeGpu) {
           s->gpus.push_back(agent);
         }
-        return kSuccess;
+        return kRocrSuccess;
       },
       &search);
   if (search.gpus.empty()) {

@@ -12,7 +12,7 @@ namespace {
 using ZeResult = int;
 using ZeHandle = void*;  // of a driver, device, context or command list
 
-constexpr ZeResult kSuccess = 0;
+constexpr ZeResult kZeSuccess = 0;
 constexpr uint32_t kInitGpuOnly = 1;
 // ze_structure_type_t
 constexpr uint32_t kContextDesc = 0xd, kQueueDesc = 0xe, kAllocationProperties = 0x17, kExportFd = 0x1a;
@@ -44,7 +44,7 @@ struct AllocationProperties {
   uint64_t page_size = 0;
 };
 
-struct Api {
+struct ZeApi {
   ZeResult (*init)(uint32_t);
   ZeResult (*driver_get)(uint32_t*, ZeHandle*);
   ZeResult (*device_get)(ZeHandle, uint32_t*, ZeHandle*);
@@ -61,7 +61,7 @@ class ZeRuntime final : public DeviceRuntime {
     ZeHandle context;
     std::vector<ZeHandle> devices;
   };
-  ZeRuntime(const Api& api, std::vector<Driver> drivers) : api_(api) {
+  ZeRuntime(const ZeApi& api, std::vector<Driver> drivers) : api_(api) {
     for (size_t d = 0; d < drivers.size(); ++d) {
       for (size_t i = 0; i < drivers[d].devices.size(); ++i) {
         devices_.emplace_back(drivers[d].context, drivers[d].devices[i], d << 16 | i);
@@ -86,7 +86,7 @@ class ZeRuntime final : public DeviceRuntime {
     void* base = nullptr;
     size_t size = 0;
     found.base = address;
-    if (api_.mem_range(device->context, reinterpret_cast<void*>(address), &base, &size) == kSuccess) {
+    if (api_.mem_range(device->context, reinterpret_cast<void*>(address), &base, &size) == kZeSuccess) {
       found.base = reinterpret_cast<uint64_t>(base);
       found.length = size;
     }
@@ -109,13 +109,13 @@ class ZeRuntime final : public DeviceRuntime {
     const std::lock_guard lock(device->mutex);  // a command list is for one thread at a time
     if (device->list == nullptr) {
       const QueueDesc desc;
-      if (api_.list_create(device->context, device->handle, &desc, &device->list) != kSuccess) {
+      if (api_.list_create(device->context, device->handle, &desc, &device->list) != kZeSuccess) {
         device->list = nullptr;
         return false;
       }
     }
     // A synchronous list: the call returns when the bytes are there.
-    return api_.append_copy(device->list, to, from, length, nullptr, 0, nullptr) == kSuccess;
+    return api_.append_copy(device->list, to, from, length, nullptr, 0, nullptr) == kZeSuccess;
   }
 
   void prepare(uint64_t) noexcept override {}
@@ -132,7 +132,7 @@ class ZeRuntime final : public DeviceRuntime {
     (void)length;  // Level Zero exports whole allocations, as do all who call
     for (const Device& device : devices_) {
       ZeHandle owner = nullptr;
-      if (api_.mem_properties(device.context, reinterpret_cast<void*>(address), &properties, &owner) == kSuccess &&
+      if (api_.mem_properties(device.context, reinterpret_cast<void*>(address), &properties, &owner) == kZeSuccess &&
           fd.fd >= 0) {
         return fd.fd;
       }
@@ -156,7 +156,7 @@ class ZeRuntime final : public DeviceRuntime {
       if (one.context == asked) continue;  // the devices of a driver share its context
       asked = one.context;
       ZeHandle owner = nullptr;
-      if (api_.mem_properties(one.context, reinterpret_cast<void*>(address), properties, &owner) != kSuccess ||
+      if (api_.mem_properties(one.context, reinterpret_cast<void*>(address), properties, &owner) != kZeSuccess ||
           properties->memory < kMemoryHost || properties->memory > kMemoryShared) {
         continue;
       }
@@ -169,7 +169,7 @@ class ZeRuntime final : public DeviceRuntime {
     return false;
   }
 
-  Api api_;
+  ZeApi api_;
   std::list<Device> devices_;
 };
 
@@ -178,7 +178,7 @@ class ZeRuntime final : public DeviceRuntime {
 std::unique_ptr<DeviceRuntime> load_ze(const std::string& library, std::string* why) {
   RuntimeLibrary from(library, "the loader's library", "it is no Level Zero loader of version 1.0 or later", why);
   if (!from.loaded()) return nullptr;
-  Api api{};
+  ZeApi api{};
   if (!from.find("zeInit", api.init) || !from.find("zeDriverGet", api.driver_get) ||
       !from.find("zeDeviceGet", api.device_get) || !from.find("zeContextCreate", api.context_create) ||
       !from.find("zeMemGetAllocProperties", api.mem_properties) || !from.find("zeMemGetAddressRange", api.mem_range) ||
@@ -186,24 +186,24 @@ std::unique_ptr<DeviceRuntime> load_ze(const std::string& library, std::string* 
       !from.find("zeCommandListAppendMemoryCopy", api.append_copy)) {
     return nullptr;
   }
-  if (api.init(kInitGpuOnly) != kSuccess) {
+  if (api.init(kInitGpuOnly) != kZeSuccess) {
     *why = "zeInit failed: no driver of an Intel GPU, or no right to /dev/dri";
     return nullptr;
   }
   uint32_t count = 0;
   std::vector<ZeHandle> handles;
-  if (api.driver_get(&count, nullptr) == kSuccess) handles.resize(count);
-  if (count == 0 || api.driver_get(&count, handles.data()) != kSuccess) handles.clear();
+  if (api.driver_get(&count, nullptr) == kZeSuccess) handles.resize(count);
+  if (count == 0 || api.driver_get(&count, handles.data()) != kZeSuccess) handles.clear();
   std::vector<ZeRuntime::Driver> drivers;
   size_t devices = 0;
   for (const ZeHandle driver : handles) {
     ZeRuntime::Driver made{nullptr, {}};
     const ContextDesc desc;
     uint32_t number = 0;
-    if (api.context_create(driver, &desc, &made.context) == kSuccess &&
-        api.device_get(driver, &number, nullptr) == kSuccess && number != 0) {
+    if (api.context_create(driver, &desc, &made.context) == kZeSuccess &&
+        api.device_get(driver, &number, nullptr) == kZeSuccess && number != 0) {
       made.devices.resize(number);
-      if (api.device_get(driver, &number, made.devices.data()) != kSuccess) made.devices.clear();
+      if (api.device_get(driver, &number, made.devices.data()) != kZeSuccess) made.devices.clear();
     }
     devices += made.devices.size();
     drivers.push_back(std::move(made));  // also without devices: numbers count drivers by their positions
