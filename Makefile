@@ -101,7 +101,7 @@ $(VENV)/.bench: $(VENV)/.test
 	@touch $@
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
-# build/release  extension (into src/weft) and microbenchmarks, -O3, link-time optimisation
+# build/release  extension (into src/weft), -O3
 # build/check    C++ unit tests, -O2 with asserts
 # build/address, build/thread  the sanitizers' own, -O1
 # build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang where there is one
@@ -111,7 +111,7 @@ CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath 
 QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
 build/release/.configured: CMakeLists.txt build/release/.here $(VENV)/.test
-	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_INPLACE=ON); } $(call QUIET,release)
+	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_LTO=OFF -DWEFT_INPLACE=ON); } $(call QUIET,release)
 	@touch $@
 
 build/check/.configured: CMakeLists.txt build/check/.here $(VENV)/.test
