@@ -1,13 +1,16 @@
 # Every target works from a bare checkout with Python >= 3.10, a C++20 compiler and pip; the rest comes into .venv.
 #
-#   make demo         one process reads, writes and atomically updates another's array; weft perf --quick
-#   make test         C++ unit tests, then pytest without the sweeps; prints the ten slowest tests
-#   make test-all     the same, then the tests marked `sweep`: kill processes, build a wheel ...
+#   make demo         two processes and one array: what one writes the other sees; four figures beside their limits
+#   make perf         the page of figures: every operation on every path, beside the limit of the same run
+#   make test         C++ unit tests, then pytest without the long tests; prints the ten slowest tests
+#   make test-near    the tests that belong to the files that differ from the last commit (SINCE=commit: from that one)
+#   make test-all     everything: `make test`, then the tests marked `long` and `sweep`: kill processes, build a wheel ...
 #   make test-ofi     the tests of libfabric's semantics over a real libfabric's tcp and shm alone (`make test` has them too)
 #   make test-libfabric2  the same tests over the libfabric 2.x that MPICH's wheel carries
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
-#   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes)
+#   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes);
+#                     of an extension with link-time optimisation, as wheels have it
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
 #   make kill-test    kill -9 at random instants: 300 each of users of weft.fi, of UCP and arrays, of the CXI provider and its
@@ -41,6 +44,7 @@ CMAKE := $(VENV)/bin/cmake
 # Each step has a limit, so that a hang ends as an error that names its step. Tests have watchdogs of their own, which
 # stretch on a busy machine (tests/patience.py); the limit of a whole suite is for what none of them ends.
 LIMIT = timeout --kill-after=10 $(1)
+comma := ,
 SUITE_SECONDS := 14400
 
 BUILD_REQUIRES := 'scikit-build-core>=1.0' 'nanobind>=3.0' 'numpy>=2' 'cmake>=3.20' ninja
@@ -51,7 +55,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo test test-all test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -81,12 +85,19 @@ STAYS = if [ -e $(1) ]; then made=$$(cat $(1)/.here 2>/dev/null) || made=$$($(3)
 # business below, so that a change of C++ costs one ninja run and no pip. The .pth is cut down to the path: scikit-build-core
 # also puts an import hook there, which would win over the PYTHONPATH that `make sanitize` puts in front.
 PURELIB = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-INSTALL_WEFT = $(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.[$(1)]' \
+INSTALL_WEFT = $(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.$(if $(1),[$(1)])' \
   && echo '$(abspath src)' > "$(PURELIB)/_editable_skbc_weft.pth"
 
-$(VENV)/.test: pyproject.toml $(VENV)/.made
-	@echo 'weft: installing what the build and the tests need into $(VENV)'
-	@$(call LIMIT,900) $(PIP) install $(BUILD_REQUIRES) $(BOOST)
+# What a build and the demo need; the tests' requirements (a type checker, MPICH, Dask ...) come with the first test.
+$(VENV)/.demo: pyproject.toml $(VENV)/.made
+	@echo 'weft: installing what the build needs into $(VENV)'
+	@$(call LIMIT,900) $(PIP) install $(BUILD_REQUIRES)
+	@$(call INSTALL_WEFT,)
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	@echo 'weft: installing what the tests need into $(VENV)'
+	@$(call LIMIT,900) $(PIP) install $(BOOST)
 	@$(call INSTALL_WEFT,test)
 	@touch $@
 
@@ -102,6 +113,7 @@ $(VENV)/.bench: $(VENV)/.test
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # build/release  extension (into src/weft), -O3
+# build/bench    the extension (into build/bench/python) and the microbenchmarks, with link-time optimisation, as in wheels
 # build/check    C++ unit tests, -O2 with asserts
 # build/address, build/thread  the sanitizers' own, -O1
 # build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang where there is one
@@ -110,8 +122,12 @@ CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath 
   -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
 QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
-build/release/.configured: CMakeLists.txt build/release/.here $(VENV)/.test
+build/release/.configured: CMakeLists.txt build/release/.here $(VENV)/.demo
 	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_LTO=OFF -DWEFT_INPLACE=ON); } $(call QUIET,release)
+	@touch $@
+
+build/bench/.configured: CMakeLists.txt build/bench/.here $(VENV)/.test
+	@mkdir -p build && { $(call CONFIGURE,bench,-DCMAKE_BUILD_TYPE=Release -DWEFT_LTO=ON); } $(call QUIET,bench)
 	@touch $@
 
 build/check/.configured: CMakeLists.txt build/check/.here $(VENV)/.test
@@ -131,56 +147,76 @@ build/fuzz/.configured: CMakeLists.txt $(VENV)/.test
 	  -DCMAKE_CXX_COMPILER=$(FUZZ_CXX)); } $(call QUIET,fuzz)
 	@touch $@
 
+# $(call COMPILE,folder,what it is,targets)
+COMPILE = $(call LIMIT,1800) $(PY) cpp/compile.py "$(2)" $(VENV)/bin/ninja -j $(JOBS) -C build/$(1) $(3)
+
 ext: build/release/.configured
-	@$(call LIMIT,1800) $(CMAKE) --build build/release -- --quiet
+	@$(call COMPILE,release,the NIC$(comma) once)
 
 cpp-tests: build/check/.configured
-	@$(call LIMIT,1800) $(CMAKE) --build build/check --target weft_cpp_tests -- --quiet
+	@$(call COMPILE,check,the C++ tests$(comma) once,weft_cpp_tests)
 
-microbench: build/release/.configured
-	@$(call LIMIT,1800) $(CMAKE) --build build/release --target weft_microbench -- --quiet
+microbench: build/bench/.configured
+	@$(call COMPILE,bench,with link-time optimisation,_nic weft_microbench)
 
 # ---- what people run ---------------------------------------------------------------------------------------------------
 demo: ext
-	@$(call LIMIT,60) $(PY) examples/remote_array.py
+	@$(call LIMIT,60) $(VENV)/bin/weft demo
+
+perf: ext
 	@$(call LIMIT,300) $(VENV)/bin/weft perf --quick
 
-test: cpp-tests ext
+PYTEST = $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --durations=10
+
+test: cpp-tests ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not alone and not sweep' --durations=10 $(PYTEST_ARGS)
+	@$(PYTEST) --dist worksteal -m 'not alone and not long and not sweep' $(PYTEST_ARGS)
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m 'alone and not sweep' tests/procs
 
-test-sweeps: ext
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m sweep --durations=10 $(PYTEST_ARGS)
+# tests/near.py prints the arguments of pytest: the tests of the changed files, or nothing.
+test-near: cpp-tests ext $(VENV)/.test
+	@near=$$($(PY) tests/near.py $(SINCE)) || exit 1; \
+	  if [ -z "$$near" ]; then echo 'weft: no file differs from the last commit, so no test is near'; exit 0; fi; \
+	  $(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short && \
+	  $(PYTEST) --dist worksteal -m 'not alone and not sweep' $$near $(PYTEST_ARGS)
 
-test-all: test test-sweeps
+test-long: ext $(VENV)/.test
+	@$(PYTEST) --dist worksteal -m 'long and not alone and not sweep' $(PYTEST_ARGS)
 
-test-ofi: ext
+test-sweeps: ext $(VENV)/.test
+	@$(PYTEST) --dist loadfile -m sweep $(PYTEST_ARGS)
+
+test-all: test test-long test-sweeps
+
+test-ofi: ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi -rs $(PYTEST_ARGS)
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
 
 # MPICH is here for the tests of weft.interop.mpi.
 MPICH_LIBFABRIC = $(abspath $(VENV))/lib/mpich/libfabric.so.1
 
-test-libfabric2: ext
+test-libfabric2: ext $(VENV)/.test
 	@test -e $(MPICH_LIBFABRIC) || { echo 'MPICH is not installed here with a libfabric: no $(MPICH_LIBFABRIC)'; exit 1; }
 	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
 	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi $(PYTEST_ARGS)
 
-test-strange: ext
+test-strange: ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)
 
-conformance: ext
+conformance: ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -n $(TEST_JOBS) --dist worksteal -m 'not alone' --conformance-md=docs/conformance.md --conformance-json=build/conformance.json $(PYTEST_ARGS)
 
-bench: ext microbench $(VENV)/.bench
-	@$(call LIMIT,600) $(PY) bench/run.py
+# The benchmarks import the extension of build/bench, which is beside a copy of the Python code.
+bench: microbench $(VENV)/.bench
+	@rm -rf build/bench/python && mkdir -p build/bench/python && cp -R src/weft build/bench/python/ && rm -f build/bench/python/weft/*.so
+	@cp build/bench/_nic*.so build/bench/python/weft/
+	@PYTHONPATH=$(abspath build/bench/python) $(call LIMIT,600) $(PY) bench/run.py
 
-kill-test: ext
+kill-test: ext $(VENV)/.test
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
 
 fuzz: build/fuzz/.configured cpp-tests ext
-	@$(call LIMIT,1800) $(CMAKE) --build build/fuzz --target weft_fuzz -- --quiet
+	@$(call COMPILE,fuzz,the fuzz targets,weft_fuzz)
 	@$(PY) tests/fuzz/run.py build/fuzz --seconds $(FUZZ_SECONDS) --seed $(or $(WEFT_SEED),0)
 	@WEFT_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PY) -m pytest -q --timeout=3000 -o faulthandler_timeout=2900 tests/fuzz $(PYTEST_ARGS)
 	@WEFT_FUZZ_FRAMES=$(FUZZ_FRAMES) $(call LIMIT,3600) build/check/weft_cpp_tests --log_level=message --run_test='tcp/test_made_up*'
@@ -219,8 +255,8 @@ NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(u
 PRELOAD = $(shell $(CXX) -print-file-name=libasan.so):$(shell $(CXX) -print-file-name=libstdc++.so)
 
 sanitize: build/address/.configured build/thread/.configured
-	@$(call LIMIT,1800) $(CMAKE) --build build/address --target weft_cpp_tests _nic -- --quiet
-	@$(call LIMIT,1800) $(CMAKE) --build build/thread --target weft_cpp_tests -- --quiet
+	@$(call COMPILE,address,with address+undefined,weft_cpp_tests _nic)
+	@$(call COMPILE,thread,with thread,weft_cpp_tests)
 	@echo '== C++ tests, address+undefined'
 	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call LIMIT,$(SUITE_SECONDS)) build/address/weft_cpp_tests --report_level=short
 	@echo '== C++ tests, thread'

@@ -98,7 +98,7 @@ def _cut(name: str, code: int, limit_s: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--microbench", type=Path, default=HERE.parent / "build/release/weft_microbench")
+    parser.add_argument("--microbench", type=Path, default=HERE.parent / "build/bench/weft_microbench")
     parser.add_argument("--only", default="", help="names of benchmarks, joined by ',': rma, atomic, nic ...")
     chosen = parser.parse_args()
     files = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}

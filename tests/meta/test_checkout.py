@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (".venv", "build/release", "build/check", "build/address", "build/thread")
+FOLDERS = (".venv", "build/release", "build/bench", "build/check", "build/address", "build/thread")
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

@@ -146,6 +146,14 @@ def doctor(
     raise typer.Exit(command.doctor(json))
 
 
+@app.command(cls=Command)
+def demo() -> None:
+    """Two processes and one array: one writes, the other sees; four figures, each beside its limit."""
+    from . import demo as command
+
+    raise typer.Exit(command.demo())
+
+
 _PERF_HELP = f"""Measure one-sided operations and messages between two processes, and the limits of this machine.
 
 Starts and ends its own second process; or uses two terminals of a host: --server in one, --connect in the other;
