@@ -49,12 +49,12 @@ INTERNAL = {
 _CLASSES: dict[str, tuple[str, type]] = {
     **{name: (f"weft.fi.{name}", value) for name in fi.__all__ if isinstance(value := getattr(fi, name), type)},
     **{name: (f"weft.errors.{name}", getattr(errors, name)) for name in errors.__all__ if name[0].isupper()},
-    **{name: (f"weft.share.{name}", getattr(share, name)) for name in ("NodeStatistics", "Shared", "Ticket")},
-    **{name: (f"weft.{name}", getattr(weft, name)) for name in ("Node", "RemoteArray")},
+    "NodeStatistics": ("weft.share.NodeStatistics", share.NodeStatistics),
+    **{name: (f"weft.{name}", getattr(weft, name)) for name in ("Node", "RemoteArray", "Shared", "Ticket")},
 }
 _FUNCTIONS: dict[str, str] = {
     **{name: f"weft.fi.{name}" for name in ("allocinfo", "datatype_of", "dtype_of", "dupinfo", "getinfo", "tostr")},
-    **{name: f"weft.{name}" for name in ("allocator", "empty", "open", "zeros")},
+    **{name: f"weft.{name}" for name in ("allocator", "attach", "empty", "open", "zeros")},
     "RMA_DESC": "weft.fi.RMA_DESC",
 }
 # Both dialects have an Endpoint: in the docstrings of weft.ucp it is its own.

@@ -18,7 +18,7 @@ from weft._version import __version__
 
 __all__ = ["__version__"]
 
-# Rooms reached as `weft.<room>`.
+# Rooms reached as `weft.<room>`. `weft.share` is also a call.
 _ROOMS = frozenset(
     {
         "buffers",
@@ -53,8 +53,11 @@ _NAMES: dict[str, str] = {
     "RemoteArray": "share",
     "Replaced": "errors",
     "Semaphore": "share",
+    "Shared": "share",
+    "Ticket": "share",
     "allocator": "memory",
     "array": "memory",
+    "attach": "share",
     "empty": "memory",
     "empty_like": "memory",
     "full": "memory",
@@ -82,7 +85,6 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from . import observe as observe
     from . import providers as providers
     from . import settings as settings
-    from . import share as share
     from . import testing as testing
     from . import ucp as ucp
     from .errors import FabricError as FabricError
@@ -107,9 +109,15 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .share import Queue as Queue
     from .share import RemoteArray as RemoteArray
     from .share import Semaphore as Semaphore
+    from .share import Shared as Shared
+    from .share import Ticket as Ticket
+    from .share import attach as attach
     from .share import forget as forget
     from .share import open as open
     from .share.listing import names as names
+    from .share.shortcuts import CallableModule
+
+    share: CallableModule
 else:
 
     def __getattr__(name: str) -> Any:
@@ -120,11 +128,23 @@ else:
             value = getattr(importlib.import_module(f"weft.{_NAMES[name]}"), name)
             globals()[name] = value
             return value
-        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> AttributeError:
+    """The error for a name that does not exist. It has the name and no object, so that Python suggests nothing more."""
+    hint = ""
+    if not name.startswith("_"):  # tools of Python ask every module for such names
+        import difflib
+
+        close = difflib.get_close_matches(name, __dir__(), 1)
+        hint = f"; did you mean weft.{close[0]}?" if close else ""
+    return AttributeError(f"module 'weft' has no attribute {name!r}{hint}", name=name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*(name for name in globals() if name.startswith("__")), *_ROOMS, *_NAMES})
+    """The names that docs/reference describes."""
+    return sorted({"__version__", *_ROOMS, *_NAMES} - {"settings"})
 
 
 def _refuse_subinterpreters() -> None:

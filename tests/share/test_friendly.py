@@ -40,6 +40,16 @@ NODE: dict[str, tuple[Call, type[Exception], list[str]]] = {
     "pickle node": (lambda n, t: pickle.dumps(n), TypeError, ["belongs to its process", "weft.open()"]),
     "copy node": (lambda n, t: copy.copy(n), TypeError, ["belongs to its process"]),
     "share name": (lambda n, t: n.share(np.zeros(3), name=7), TypeError, ["a name is a str", "int"]),
+    "share name first": (
+        lambda n, t: n.share("table", np.zeros(3)),
+        TypeError,
+        ["comes before the array (numpy.ndarray)", "share(array, 'table')"],
+    ),
+    "weft.share name first": (
+        lambda n, t: weft.share("table", [1, 2]),  # type: ignore[arg-type]
+        TypeError,
+        ["comes before the array (list)", "share(array, 'table')"],
+    ),
     "share remote": (lambda n, t: n.share(t), TypeError, ["already shared by its owner", "ticket"]),
     "share address": (lambda n, t: n.share((4096, 8)), TypeError, ["no dtype"]),
     "attach int": (lambda n, t: n.attach(7), TypeError, ["a name, a ticket", "int"]),

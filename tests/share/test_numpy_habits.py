@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import weft
 from weft import errors
 
+ROOT = Path(__file__).parents[2]
 COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 
 
@@ -180,6 +183,26 @@ def test_module_shows_what_it_has() -> None:
     assert issubclass(weft.NotFound, FileNotFoundError)
     with weft.open() as node, pytest.raises(weft.NotFound):
         node.attach("no-such-name")
+
+
+def test_module_lists_nothing_that_the_reference_does_not_describe() -> None:
+    pages = "".join(path.read_text() for path in (ROOT / "docs" / "reference").rglob("*.md"))
+    assert [name for name in dir(weft) if f"weft.{name}" not in pages and name != "__version__"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("Quue", "Queue"), ("atach", "attach"), ("zeroes", "zeros"), ("opne", "open")]
+)
+def test_name_with_an_error_is_answered_with_the_name_that_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute {name!r}; did you mean weft.{meant}\\?$") as reason:
+        getattr(weft, name)
+    assert "Did you mean" not in "".join(traceback.format_exception(reason.value))  # Python's own, a second time
+
+
+def test_name_that_resembles_no_other_has_no_suggestion() -> None:
+    for name in ("xyzzy", "__wrapped__", "_open"):
+        with pytest.raises(AttributeError, match=f"no attribute {name!r}$"):
+            getattr(weft, name)
 
 
 @pytest.mark.parametrize("timeout", ["x", "5", b"1", [1], object()])

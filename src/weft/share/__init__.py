@@ -2,21 +2,22 @@
 
 import weft
 
-with weft.open() as node:                       # in the process that has the data
-    table = weft.zeros((1000, 64), "float32")   # peers reach it by load and store; any other array works, too
-    node.share(table, name="table")
-    ...
+table = weft.zeros((1000, 64), "float32")   # in the process that has the data; any other array works, too
+weft.share(table, "table")
 
-with weft.open() as node:                       # in any other process of the same user, on the same host
-    t = node.attach("table")
-    t[10:20] = 1
-    row = t[3, :]
-    t.add((3, 0), 0.5)                          # atomic
+t = weft.attach("table")                    # in any other process of the same user, on the same host
+t[10:20] = 1
+row = t[3, :]
+t.add((3, 0), 0.5)                          # atomic
+
+Both calls use the process's default node. `weft.open()` makes a node of your own: with its own time limit, over TCP or
+over a real libfabric, and all that it shares ends when it is closed.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ._default import default_node as default_node
@@ -26,6 +27,8 @@ from .node import NodeStatistics as NodeStatistics
 from .node import open as open
 from .remote import RemoteArray as RemoteArray
 from .shared import Shared as Shared
+from .shortcuts import CallableModule
+from .shortcuts import attach as attach
 from .ticket import Ticket as Ticket
 
 # Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
@@ -61,6 +64,8 @@ else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+sys.modules[__name__].__class__ = CallableModule  # weft.share(array, "name")
+
 __all__ = [
     "Barrier",
     "Event",
@@ -76,6 +81,7 @@ __all__ = [
     "Semaphore",
     "Shared",
     "Ticket",
+    "attach",
     "default_node",
     "forget",
     "open",

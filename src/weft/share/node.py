@@ -17,6 +17,7 @@ from ..fi import _handle
 from ..fi.info import first
 from ..memory.cache import statistics as cache_statistics
 from . import _default
+from .arrays import type_name
 from .attached import Attached
 from .lane import Lane
 from .names import NameServer, check_name, names
@@ -184,6 +185,12 @@ class Node:
                 "  rule: with manual progress a NIC serves peers only inside calls of its own process\n"
                 "  try: run the owner without WEFT_ENGINE=manual; processes that only attach may keep it. With weft.fi "
                 "a process can serve peers by reading its completion queue"
+            )
+        if isinstance(array, str) and name is not None and not isinstance(name, str):
+            raise TypeError(
+                f"share: the name {array!r:.60} comes before the array ({type_name(name)})\n"
+                f"  rule: the array is the first argument, the name the second\n"
+                f"  try: share(array, {array!r:.60})"
             )
         if name is not None:
             check_name(name, "share")

@@ -19,8 +19,8 @@ __all__ = ["attach", "reattach"]
 _TRIES = 100  # an owner may replace the array between the look-up of its name and the first access
 
 
-def attach(cls: type[RemoteArray], node: Node, source: Any, wait: Any, call: str) -> RemoteArray:
-    """A remote array of a name or ticket, whose owner has been asked. See Node.attach."""
+def attach(cls: type[RemoteArray], node: Node | None, source: Any, wait: Any, call: str) -> RemoteArray:
+    """A remote array of a name or ticket, whose owner has been asked. See Node.attach. node: None, the default node."""
     by_name = isinstance(source, str) and not source.startswith(PREFIX)
     for left in reversed(range(_TRIES if by_name else 1)):
         found = cls._make(ticket_from(source, wait, call), node)
