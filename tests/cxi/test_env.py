@@ -52,8 +52,8 @@ def value(attribute: str) -> Any:
         pytest.param("rdzv_get_min", 2049),
         pytest.param("default_vni", 10),
         pytest.param("default_cq_size", 1024),
-        pytest.param("default_tx_size", 512),
-        pytest.param("default_rx_size", 512),
+        pytest.param("default_tx_size", 1024),
+        pytest.param("default_rx_size", 1024),
         pytest.param("cq_fill_percent", 50),
         pytest.param("eq_ack_batch_size", 32),
         pytest.param("rx_match_mode", "hardware"),
@@ -193,11 +193,11 @@ def test_device_name_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "attribute", "expected"),
     [
-        ("FI_CXI_DEFAULT_TX_SIZE", "15", "default_tx_size", 512),
+        ("FI_CXI_DEFAULT_TX_SIZE", "15", "default_tx_size", 1024),
         ("FI_CXI_DEFAULT_TX_SIZE", "16", "default_tx_size", 16),
         ("FI_CXI_DEFAULT_TX_SIZE", "16384", "default_tx_size", 16384),
-        ("FI_CXI_DEFAULT_TX_SIZE", "16385", "default_tx_size", 512),
-        ("FI_CXI_DEFAULT_RX_SIZE", "15361", "default_rx_size", 512),
+        ("FI_CXI_DEFAULT_TX_SIZE", "16385", "default_tx_size", 1024),
+        ("FI_CXI_DEFAULT_RX_SIZE", "15361", "default_rx_size", 1024),
         ("FI_CXI_DEFAULT_CQ_SIZE", "0", "default_cq_size", 1024),
         ("FI_CXI_DEFAULT_CQ_SIZE", "0x20", "default_cq_size", 32),
         ("FI_CXI_CQ_FILL_PERCENT", "101", "cq_fill_percent", 50),
@@ -259,10 +259,10 @@ def test_forced_odp_turns_odp_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_text_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("FI_CXI_DEFAULT_TX_SIZE", "many, and of this test")
     with caplog.at_level(logging.WARNING, "weft.cxi"):
-        assert value("default_tx_size") == 512
-        assert value("default_tx_size") == 512
+        assert value("default_tx_size") == 1024
+        assert value("default_tx_size") == 1024
     (record,) = caplog.records
-    assert "FI_CXI_DEFAULT_TX_SIZE='many, and of this test' is no whole number: 512 is used" in record.getMessage()
+    assert "FI_CXI_DEFAULT_TX_SIZE='many, and of this test' is no whole number: 1024 is used" in record.getMessage()
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_table_says_value_origin_and_effect(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("FI_CXI_COLL_MCAST_TOKEN", "of the fabric manager")
     rows = {row.name: row for row in env.table()}
     assert rows["FI_CXI_DEFAULT_TX_SIZE"][1:3] == ("64", "environment")
-    assert rows["FI_CXI_DEFAULT_RX_SIZE"][1:3] == ("512", "default")
+    assert rows["FI_CXI_DEFAULT_RX_SIZE"][1:3] == ("1024", "default")
     assert rows["FI_CXI_DEFAULT_TX_SIZE"].effect == "as documented"
     assert "event queue" in rows["FI_UNIVERSE_SIZE"].effect
     assert "64 KiB" in rows["FI_CXI_RDZV_THRESHOLD"].effect

@@ -81,8 +81,8 @@ def test_attributes_of_the_first_info_are_the_documented_ones() -> None:
     assert (ep.max_msg_size, ep.msg_prefix_size) == (4294967295, 0)
     assert ep.mem_tag_format == 0x0000AAAAAAAAAAAA
     tx, rx = info.tx_attr, info.rx_attr
-    assert (tx.inject_size, tx.size, tx.iov_limit, tx.rma_iov_limit) == (192, 512, 1, 1)
-    assert (rx.size, rx.iov_limit, rx.total_buffered_recv) == (512, 1, 0)
+    assert (tx.inject_size, tx.size, tx.iov_limit, tx.rma_iov_limit) == (192, 1024, 1, 1)
+    assert (rx.size, rx.iov_limit, rx.total_buffered_recv) == (1024, 1, 0)
     assert rx.op_flags == fi.COMPLETION | fi.MULTI_RECV | fi.MORE
 
 

@@ -388,6 +388,14 @@ def test_old_constants_are_all_with_compat_2(monkeypatch: pytest.MonkeyPatch) ->
     assert refused(DATA, ep_protocol=fi.PROTO_CXI)
 
 
+def test_tag_format_is_compared_by_its_highest_bit_and_with_tagged_alone() -> None:
+    assert found(fi.TAGGED, ep_mem_tag_format=0x1800000FFFFF)  # MPICH's, of fields that are not the offer's
+    assert found(fi.TAGGED, ep_mem_tag_format=fi.TAG_MPI)
+    assert found(fi.TAGGED, ep_mem_tag_format=1 << 47)
+    assert "highest bit" in refused(fi.TAGGED, ep_mem_tag_format=1 << 48)
+    assert found(fi.MSG, ep_mem_tag_format=1 << 63)
+
+
 # ---- any hints -------------------------------------------------------------------------------------------------------
 
 NUMBERS = st.one_of(st.integers(0, 64), st.integers(0, (1 << 64) - 1), st.sampled_from([1 << n for n in range(64)]))

@@ -48,7 +48,7 @@ def sizes(tx: int, rx: int) -> object:
 
 
 @pytest.mark.clause("cxi.env.cq-fill-percent", "cxi.env.cq-saturated-eagain", "cxi.guide.fc-cq-fill-percent")
-@pytest.mark.parametrize(("percent", "entries"), [(None, 512), ("25", 256), ("100", 1024), ("0", 512), ("x", 512)])
+@pytest.mark.parametrize(("percent", "entries"), [(None, 1024), ("25", 512), ("100", 2048), ("0", 1024), ("x", 1024)])
 def test_saturated_queue_takes_no_operations(
     percent: str | None, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,9 +82,9 @@ def test_event_queue_is_as_large_as_both_queues_of_the_endpoint(
     ("variable", "text", "entries"),
     [
         ("FI_CXI_DEFAULT_CQ_SIZE", "6000", 3000),
-        ("FI_CXI_DEFAULT_CQ_SIZE", "0", 512),
-        ("FI_CXI_DEFAULT_TX_SIZE", "2000", 1256),
-        ("FI_CXI_DEFAULT_RX_SIZE", "2000", 1256),
+        ("FI_CXI_DEFAULT_CQ_SIZE", "0", 1024),
+        ("FI_CXI_DEFAULT_TX_SIZE", "2000", 1512),
+        ("FI_CXI_DEFAULT_RX_SIZE", "2000", 1512),
     ],
 )
 def test_event_queue_default_size_comes_from_the_environment(
@@ -100,7 +100,7 @@ def test_event_queue_stays_as_large_as_it_was_made(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FI_CXI_EQ_ACK_BATCH_SIZE", "1")
     with opened() as node:
         for _ in range(3):
-            assert unread(node) == 512
+            assert unread(node) == 1024
             monkeypatch.setenv("FI_CXI_DEFAULT_CQ_SIZE", "100000")
             monkeypatch.setenv("FI_CXI_CQ_FILL_PERCENT", "100")
 

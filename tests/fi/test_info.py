@@ -90,7 +90,6 @@ def test_getinfo_no_match_raises_nodata_naming_each_hint() -> None:
         ("ep_attr.msg_prefix_size", fi.Info(ep_attr=fi.EpAttr(msg_prefix_size=8))),
         ("ep_attr.tx_ctx_cnt", fi.Info(ep_attr=fi.EpAttr(tx_ctx_cnt=2))),
         ("ep_attr.rx_ctx_cnt", fi.Info(ep_attr=fi.EpAttr(rx_ctx_cnt=fi.SHARED_CONTEXT))),
-        ("ep_attr.mem_tag_format", fi.Info(ep_attr=fi.EpAttr(mem_tag_format=0x5555))),
         ("ep_attr.auth_key", fi.Info(ep_attr=fi.EpAttr(auth_key=b"12345678"))),
         ("tx_attr.size", fi.Info(tx_attr=fi.TxAttr(size=1 << 20))),
         ("tx_attr.inject_size", fi.Info(tx_attr=fi.TxAttr(inject_size=257))),
@@ -100,7 +99,7 @@ def test_getinfo_no_match_raises_nodata_naming_each_hint() -> None:
         ("tx_attr.op_flags", fi.Info(tx_attr=fi.TxAttr(op_flags=fi.MULTICAST))),
         ("tx_attr.comp_order", fi.Info(tx_attr=fi.TxAttr(comp_order=fi.ORDER_STRICT))),
         ("tx_attr.caps", fi.Info(caps=fi.RMA, tx_attr=fi.TxAttr(caps=fi.MSG))),
-        ("tx_attr.tclass", fi.Info(tx_attr=fi.TxAttr(tclass=fi.TC_LOW_LATENCY))),
+        ("tx_attr.tclass", fi.Info(tx_attr=fi.TxAttr(tclass=0x300))),
         ("rx_attr.caps", fi.Info(caps=fi.RMA | fi.WRITE, rx_attr=fi.RxAttr(caps=fi.REMOTE_READ))),
         ("rx_attr.comp_order", fi.Info(rx_attr=fi.RxAttr(comp_order=1))),
         ("domain_attr.mr_key_size", fi.Info(domain_attr=fi.DomainAttr(mr_key_size=16))),
@@ -142,7 +141,39 @@ def test_getinfo_returns_chosen_values() -> None:
     assert info.tx_attr.op_flags == fi.DELIVERY_COMPLETE
     assert info.domain_attr.av_type == fi.AV_MAP
     assert info.domain_attr.resource_mgmt == fi.RM_DISABLED
-    assert info.domain_attr.threading == fi.THREAD_SAFE  # asks no more of the caller than THREAD_DOMAIN
+    assert info.domain_attr.threading == fi.THREAD_DOMAIN
+
+
+@pytest.mark.parametrize("level", [*fi.Threading][1:])
+def test_getinfo_returns_the_threading_that_was_asked_for(level: fi.Threading) -> None:
+    """A caller that keeps to a model compares the answer with it, as MPICH does."""
+    asked = fi.Info(domain_attr=fi.DomainAttr(threading=level))
+    assert weft_info(asked).domain_attr.threading == level
+    assert weft_info().domain_attr.threading == fi.THREAD_SAFE
+
+
+@pytest.mark.parametrize("part", ["control_progress", "data_progress"])
+@pytest.mark.parametrize("model", [*fi.Progress][1:])
+def test_getinfo_returns_the_progress_that_was_asked_for(part: str, model: fi.Progress) -> None:
+    info = weft_info(fi.Info(domain_attr=fi.DomainAttr(**{part: model})))
+    assert getattr(info.domain_attr, part) == model
+    with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain:
+        assert domain.policy.progress == fi.PROGRESS_AUTO  # the NIC's own thread works for either
+
+
+@pytest.mark.parametrize("tclass", [fi.TC_LOW_LATENCY, fi.TC_NETWORK_CTRL, fi.tc_dscp_set(46)])
+def test_getinfo_returns_the_traffic_class_that_was_asked_for(tclass: int) -> None:
+    asked = fi.Info(tx_attr=fi.TxAttr(tclass=tclass), domain_attr=fi.DomainAttr(tclass=tclass))
+    info = weft_info(asked)
+    assert (info.tx_attr.tclass, info.domain_attr.tclass) == (tclass, tclass)
+    with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain:
+        domain.endpoint(info).close()
+
+
+@pytest.mark.parametrize("tag", [fi.TAG_MPI, 0x5555, 0xC000007FFFFFFF, 1 << 63])
+def test_getinfo_tag_format_is_compared_by_its_highest_bit(tag: int) -> None:
+    """A format is no mask: the longest tag counts, as in libfabric. 0xC000007FFFFFFF is MPICH's."""
+    assert weft_info(fi.Info(caps=fi.TAGGED, ep_attr=fi.EpAttr(mem_tag_format=tag)))
 
 
 def test_getinfo_manual_engine_offers_manual_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +183,7 @@ def test_getinfo_manual_engine_offers_manual_progress(monkeypatch: pytest.Monkey
     assert rejected_by(hints) == {"domain_attr.data_progress"}
     monkeypatch.setenv("WEFT_ENGINE", "thread")
     manual = fi.Info(domain_attr=fi.DomainAttr(data_progress=fi.PROGRESS_MANUAL))
-    assert weft_info(manual).domain_attr.progress == fi.PROGRESS_AUTO
+    assert weft_info(manual).domain_attr.data_progress == fi.PROGRESS_MANUAL
 
 
 # ---- mr_mode -------------------------------------------------------------------------------------------------------
@@ -329,9 +360,9 @@ def test_getinfo_prov_attr_only_returns_one_info_a_provider() -> None:
     assert infos[0].caps == 0
 
 
-def test_getinfo_newer_interface_than_the_library_is_nosys() -> None:
-    with pytest.raises(fi.NoSys, match=r"99\.0"):
-        fi.getinfo(fi.VERSION(99, 0))
+def test_getinfo_newer_interface_is_answered_with_the_library_s() -> None:
+    for version in (fi.VERSION(2, 5), fi.VERSION(99, 0)):
+        assert {one.fabric_attr.api_version for one in fi.getinfo(version)} == {fi.version()}
 
 
 # ---- printing ------------------------------------------------------------------------------------------------------

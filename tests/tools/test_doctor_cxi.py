@@ -105,5 +105,5 @@ def test_info_lists_the_provider_s_environment(monkeypatch: pytest.MonkeyPatch) 
     assert "FI_CXI_OPTIMIZED_MRS" in rows
     text = CliRunner().invoke(cli.app, ["info", "-p", "cxi", "-e"]).output
     assert "FI_CXI_DEFAULT_TX_SIZE=64 (environment)" in text
-    assert "FI_CXI_DEFAULT_RX_SIZE=512 (default)" in text
+    assert "FI_CXI_DEFAULT_RX_SIZE=1024 (default)" in text
     assert "environment" not in json.loads(CliRunner().invoke(cli.app, ["info", "-p", "weft", "-e", "--json"]).output)

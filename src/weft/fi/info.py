@@ -12,7 +12,6 @@ from typing import Literal, overload
 from .. import errors
 from ..flags import EpType, Flag, GetinfoFlag
 from . import _args
-from ._table import dotted
 from .attrs import LIBRARY_VERSION, FabricAttr, Info
 from .match import complete, match_offer
 from .offer import Candidate, Explanation
@@ -61,7 +60,8 @@ def getinfo(
 ) -> list[Info] | Explanation:
     """Find endpoints that meet the hints (fi_getinfo).
 
-    version   interface version that the caller was written for, `fi.VERSION(2, 1)`; None: the library's.
+    version   interface version that the caller was written for, `fi.VERSION(2, 1)`; None: the library's. A newer one is
+              answered with the library's, in `fabric_attr.api_version`.
     node      name or address to resolve: the destination, or with `fi.SOURCE` the local address. The provider defines
               the names: "weft0", a host, a complete address string (FI_ADDR_STR, without a service); "cxi0".
     service   the endpoint's number at that node, as text.
@@ -72,10 +72,11 @@ def getinfo(
     The providers of a real libfabric, `ofi:tcp` ..., come after Weft's: in a call without hints, node and service; with
     hints that name one of them, or `ofi` for all; and where none of Weft's meets the hints. Other calls do not load it.
 
-    Returns a list of new Infos, best first; the caller owns them.
+    Returns a list of new Infos, best first; the caller owns them. If the hints name a threading or progress model or a
+    traffic class, the Infos have the same one.
     Raises NoData (none matches; the message and `.explanation` say which hint rejected which candidate), BadFlags
     (flags that fi_getinfo does not know), InvalidArgument (fi.SOURCE without node and service; an address string with a
-    service), NoSys (version is newer than the library).
+    service).
     Thread safety: any number of threads. Source: fi_getinfo(3).
     """
     if isinstance(version, Info):
@@ -87,13 +88,8 @@ def getinfo(
     _args.whole("getinfo", flags=flags)
     if hints is not None and not isinstance(hints, Info):
         raise TypeError(f"getinfo: hints must be an fi.Info or None, not {hints!r}")
-    if version is None:
-        version = LIBRARY_VERSION
-    if version > LIBRARY_VERSION:
-        raise errors.NoSys(
-            f"getinfo: asked for interface {dotted(version)}, this library has {dotted(LIBRARY_VERSION)}\n"
-            "  try: pass the version that the program was written for"
-        )
+    # A program that passes the version of its headers need not know ours: each version contains those before.
+    version = LIBRARY_VERSION if version is None else min(version, LIBRARY_VERSION)
     if unknown := int(flags) & ~int(_FLAGS):
         raise errors.BadFlags(
             f"getinfo: flags {Flag(unknown)!s} are not known\n  known: SOURCE, NUMERICHOST, PROV_ATTR_ONLY, RESCAN"

@@ -391,6 +391,8 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
     asked, have = h.domain_attr.threading, mine.domain_attr.threading
     if _THREADING.get(asked, 9) > _THREADING[have]:  # type: ignore[call-overload, index]
         no(Rejection("domain_attr.threading", str(_kind(Threading, asked)), str(have)))
+    elif asked:  # the caller keeps to the model that it named, and compares
+        info.domain_attr.threading = _kind(Threading, asked)
     for name in ("control_progress", "data_progress"):
         asked, have = getattr(h.domain_attr, name), getattr(mine.domain_attr, name)
         if _PROGRESS.get(asked, 9) > _PROGRESS[have]:
@@ -399,6 +401,8 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
                     f"domain_attr.{name}", str(_kind(Progress, asked)), str(have), offer.remarks.get("progress", "")
                 )
             )
+        elif asked:
+            setattr(info.domain_attr, name, _kind(Progress, asked))
     if h.domain_attr.resource_mgmt:
         if h.domain_attr.resource_mgmt > mine.domain_attr.resource_mgmt:
             no(
@@ -441,13 +445,15 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
                     "completion ordering is deprecated; leave it 0",
                 )
             )
-    if h.ep_attr.mem_tag_format & ~mine.ep_attr.mem_tag_format:
+    # A format names the fields of a tag; its highest bit is the length of the longest tag that the caller makes.
+    tag = int(h.ep_attr.mem_tag_format)
+    if h.caps & Flag.TAGGED and tag.bit_length() > int(mine.ep_attr.mem_tag_format).bit_length():
         no(
             Rejection(
                 "ep_attr.mem_tag_format",
-                hex(h.ep_attr.mem_tag_format),
+                hex(tag),
                 hex(mine.ep_attr.mem_tag_format),
-                offer.remarks.get(int(Flag.TAGGED), ""),
+                "the highest bit of the format is a tag's highest bit",
             )
         )
 

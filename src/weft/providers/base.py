@@ -376,7 +376,7 @@ class BaseDomain(_Unknown):
         self.queues = provider.queues
         self.counters = provider.counters
         self.vectors = provider.vectors
-        self.progress = Progress(info.domain_attr.data_progress or offer.info.domain_attr.data_progress)
+        self.progress = Progress(offer.info.domain_attr.data_progress)  # what is done; the Info has what was asked for
         self.credential = self._credential()
 
     def _credential(self) -> Credential:

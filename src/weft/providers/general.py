@@ -31,6 +31,7 @@ from ..flags import (
     ResourceMgmt,
     Tc,
     Threading,
+    tc_dscp_set,
 )
 from . import hosts
 from .addresses import WeftAddresses
@@ -104,6 +105,8 @@ _OP_FLAGS = (
     | Flag.MATCH_COMPLETE
 )
 _RX_OP_FLAGS = Flag.COMPLETION | Flag.MULTI_RECV
+# Accepted and returned; all packets are treated alike.
+_TCLASSES = frozenset([*map(int, Tc), *map(tc_dscp_set, range(64))])
 
 _REMARKS: dict[int | str, str] = {
     int(
@@ -114,7 +117,7 @@ _REMARKS: dict[int | str, str] = {
     int(Flag.SHARED_AV): "address vectors are not shared between processes: each inserts the addresses it uses",
     f"ep_attr.type={EpType.EP_DGRAM:d}": "this provider has no unreliable datagrams; use EP_RDM",
     "progress": "WEFT_ENGINE=manual turned the engine thread off; unset it for automatic progress",
-    "tclass": "this provider has one traffic class",
+    "tclass": "a class is a label (fi.TC_LOW_LATENCY ...) or fi.tc_dscp_set(0 to 63)",
     "tx_attr.op_flags": "",
 }
 
@@ -257,8 +260,8 @@ class General(BaseProvider):
         for part in (connected, connected.tx_attr, connected.rx_attr):
             part.caps = Flag(part.caps & ~Flag.COLLECTIVE)
         return [
-            Offer(info, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
-            Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS),
+            Offer(info, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
+            Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
         ]
 
     def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:

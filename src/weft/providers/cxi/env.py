@@ -270,10 +270,10 @@ class CxiEnvironment(Environment):
         also="FI_CXI_DISABLE_CQ_HUGETLB",
     )
     default_tx_size = Variable(
-        "FI_CXI_DEFAULT_TX_SIZE", Count(16, 16384), 512, "tx_attr.size where hints leave it open", current=1024
+        "FI_CXI_DEFAULT_TX_SIZE", Count(16, 16384), 1024, "tx_attr.size where hints leave it open"
     )
     default_rx_size = Variable(
-        "FI_CXI_DEFAULT_RX_SIZE", Count(16, 15360), 512, "rx_attr.size where hints leave it open", current=1024
+        "FI_CXI_DEFAULT_RX_SIZE", Count(16, 15360), 1024, "rx_attr.size where hints leave it open"
     )
     sw_rx_tx_init_max = Variable(
         "FI_CXI_SW_RX_TX_INIT_MAX",

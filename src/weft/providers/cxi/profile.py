@@ -60,8 +60,8 @@ class Profile:
     """
 
     release: Literal["doc", "current"]
-    tx_size: int = 512
-    rx_size: int = 512
+    tx_size: int = 1024
+    rx_size: int = 1024
     cq_size: int = 1024
     tx_size_max: int = 16384
     rx_size_max: int = 15360
@@ -89,8 +89,6 @@ RELEASES = {
     "current": replace(
         _DOC,
         release="current",
-        tx_size=1024,
-        rx_size=1024,
         cq_size=131072,
         max_order=(0, 0, U64_MAX),
         key_steps=("netns", "uid", "gid", "unrestricted"),

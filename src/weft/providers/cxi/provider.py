@@ -206,7 +206,9 @@ class Cxi(BaseProvider):
             info.caps = Flag(info.caps & ~SOURCES)
             info.rx_attr.caps = Flag(info.rx_attr.caps & ~SOURCES)
             return
-        self._meets_threading(hints, info, no)
+        refused = self.threading_refused(hints.domain_attr.threading)
+        if refused is not None:
+            no(refused)
         self._meets_caps(hints, info, no)
         self._meets_key(offer, hints, info, no)
         # The order determines the packet format, so it is the application's choice; 0 is a valid choice.
@@ -222,14 +224,6 @@ class Cxi(BaseProvider):
             "THREAD_SAFE, THREAD_DOMAIN or THREAD_COMPLETION",
             "objects of a domain share the queues of the NIC",
         )
-
-    def _meets_threading(self, hints: Info, info: Info, no: Callable[[Rejection], object]) -> None:
-        asked = hints.domain_attr.threading
-        refused = self.threading_refused(asked)
-        if refused is not None:
-            no(refused)
-        elif asked in set(Threading) and asked:
-            info.domain_attr.threading = Threading(asked)
 
     def _meets_caps(self, hints: Info, info: Info, no: Callable[[Rejection], object]) -> None:
         asked = Flag(hints.caps)
