@@ -12,11 +12,13 @@ import shutil
 import signal
 import tempfile
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+from tests.long import LONG
 from tests.patience import Patience
 
 pytest_plugins = ["tests.conformance.plugin", "pytester"]
@@ -82,6 +84,16 @@ def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout)
     return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the files that `make test` leaves out (tests/long.py)."""
+    here = Path(__file__).parent
+    files = {here / name for name in LONG}
+    for item in items:
+        if item.path in files:
+            item.add_marker("long")
 
 
 def pytest_collection_finish() -> None:
