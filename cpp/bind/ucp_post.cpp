@@ -1,6 +1,8 @@
 // cpp/bind/ucp_post.cpp: options of operations, and functions for posting; see ucp_post.hpp.
 #include "bind/ucp_post.hpp"
 
+#include <algorithm>
+
 namespace weft::bind {
 
 std::string hex(uint64_t n) {
@@ -152,6 +154,7 @@ PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_objec
     ++rkey->in_flight;
     request.rkey = nb::borrow(rkey_object);
     for (size_t i = 0; i < buf_count; ++i) {
+      if (nb::object mapped = mapped_memory(ep, *bufs[i]); mapped.is_valid()) request.keep.push_back(std::move(mapped));
       PyObject* held = bufs[i]->hold();
       held == nullptr ? PyErr_Clear() : request.keep.push_back(nb::steal(held));
     }
@@ -186,6 +189,22 @@ bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb:
                                        writes ? Py_True : Py_False));
   *buffer = held.ptr();
   return held.is_valid();
+}
+
+nb::object mapped_memory(const UcpEp& ep, const Buf& buffer) {
+  if (!buffer.bare || buffer.keepalive != nullptr) return {};
+  const auto begin = reinterpret_cast<uint64_t>(buffer.data);
+  nb::list held;
+  for (const DomainBox* domain : ep.worker->nic_ep->box->nic->domains) {
+    for (const MemoryRegionCore* r = domain->regions; r != nullptr; r = r->next) {
+      if (r->bare || r->region->closed()) continue;
+      const bool overlaps = std::ranges::any_of(r->region->buffers(), [&](const mem::MrBuffer& part) {
+        return part.local_addr < begin + buffer.length && begin < part.local_addr + part.length;
+      });
+      if (overlaps) r->keep.each([&](const nb::object& owner) { held.append(owner); });
+    }
+  }
+  return held.size() == 0 ? nb::object() : held;
 }
 
 }  // namespace weft::bind

@@ -102,6 +102,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   EndpointCore* core = ep.worker->nic_ep;
   bool device = false;
   if (!check_buffer(core, b, method, writes, &device)) return translated();
+  if (length >= kReleaseGilBytes) keep_mapped(ep, b);
   const Buf* bufs[] = {&b};
   const KeptMemory kept(b);
   PyObject* result = launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
@@ -181,6 +182,7 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
     auto b = std::make_unique<Buf>();
     if (!b->acquire(item, writes, nullptr) || !check_buffer(core, *b, method, writes, &device)) return translated();
     if (b->length == 0) continue;
+    keep_mapped(ep, *b);
     kept.emplace_back(*b);
     total += b->length;
     pieces.push_back({b->data, b->length});

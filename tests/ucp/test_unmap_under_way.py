@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.fakes import gpu as fake
@@ -27,48 +28,82 @@ def way(rig: Rig, silent: SilentPeer) -> Iterator[_Way]:
     silent.go_on()
 
 
-@pytest.mark.parametrize("how", ["slice", "memh", "bytes"])
+def local(memh: ucp.MemHandle, how: str) -> tuple[Any, dict[str, Any]]:
+    """The first 8 bytes of mapped memory as the buffer of an operation, and further arguments."""
+    pair = (memh.address, 8)
+    return {
+        "slice": (memh[0:8], {}),
+        "slice, memh": (memh[0:8], {"memh": memh}),
+        "bytes": (memh.memory[0:8], {}),
+        "address": (pair, {}),
+        "address, memh": (pair, {"memh": memh}),
+        "address, param": (pair, {"param": ucp.RequestParam(ucp.OP_ATTR_FIELD_MEMH, memh=memh)}),
+        "list": ([(memh.address, 3), (memh.address + 3, 5)], {"datatype": ucp.DATATYPE_IOV}),
+    }[how]
+
+
+@pytest.mark.parametrize("how", ["slice", "slice, memh", "bytes", "address", "address, memh", "address, param", "list"])
 def test_late_data_does_not_reach_a_newer_region(rig: Rig, silent: SilentPeer, way: _Way, how: str) -> None:
     source, target = rig.alloc(), rig.alloc()
     source.memory[:8] = b"arrivals"
-    put = way.ep.put_nbx(source[0:8], way.address, way.rkey)
+    buffer, more = local(source, how)
+    put = way.ep.put_nbx(buffer, way.address, way.rkey, **more)
     rig.worker.fence()
-    buffer = {"slice": target[0:8], "memh": (target.address, 8), "bytes": target.memory[0:8]}[how]
-    if how == "memh":
-        get = way.ep.get_nbx(target[0:8], way.address, way.rkey, memh=target)
-    else:
-        get = way.ep.get_nbx(buffer, way.address, way.rkey)
+    buffer, more = local(target, how)
+    get = way.ep.get_nbx(buffer, way.address, way.rkey, **more)
     assert not put.done
     assert not get.done
-    del buffer
+    del buffer, more
     source.unmap()
     target.unmap()
-    newer = [rig.alloc() for _ in range(4)]
+    newer = [rig.alloc() for _ in range(8)]
     assert not {memh.address for memh in newer} & {source.address, target.address}
     silent.go_on()
     assert (ended(put), ended(get)) == (OK, OK)
-    assert [bytes(memh.memory) for memh in newer] == [bytes(PAGE)] * 4
+    assert [bytes(memh.memory) for memh in newer] == [bytes(PAGE)] * 8
     back = bytearray(8)
     assert ended(way.ep.get_nbx(back, way.address, way.rkey)) is OK
     assert back == b"arrivals"  # the memory that was unmapped was sent
 
 
-def test_late_reply_does_not_reach_a_newer_region(rig: Rig, silent: SilentPeer, way: _Way) -> None:
+@pytest.mark.parametrize("how", ["slice", "address"])
+def test_late_reply_does_not_reach_a_newer_region(rig: Rig, silent: SilentPeer, way: _Way, how: str) -> None:
     target = rig.alloc()
+    reply, _ = local(target, how)
     first = way.ep.atomic_op_nbx(ucp.ATOMIC_OP_SWAP, 1, way.address, way.rkey, reply_buffer=slot(0))
-    second = way.ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, 1, way.address, way.rkey, reply_buffer=target[0:8])
+    second = way.ep.atomic_op_nbx(ucp.ATOMIC_OP_ADD, 1, way.address, way.rkey, reply_buffer=reply)
+    del reply
     target.unmap()
-    newer = rig.alloc()
-    assert newer.address != target.address
+    newer = [rig.alloc() for _ in range(8)]
+    assert target.address not in {memh.address for memh in newer}
     silent.go_on()
     assert (ended(first), ended(second)) == (OK, OK)
-    assert bytes(newer.memory) == bytes(PAGE)
+    assert [bytes(memh.memory) for memh in newer] == [bytes(PAGE)] * 8
 
 
-def test_memory_comes_back_when_the_operation_is_over(rig: Rig, silent: SilentPeer, way: _Way) -> None:
+def test_late_data_at_an_address_stays_with_the_region_that_owns_the_memory(
+    rig: Rig, silent: SilentPeer, way: _Way
+) -> None:
+    """A second region over the same memory, mapped by its address, owns nothing."""
+    target = rig.alloc()
+    second = rig.map(address=target.address, length=8)
+    get = way.ep.get_nbx((second.address, 8), way.address, way.rkey, memh=second)
+    second.unmap()
+    target.unmap()
+    newer = [rig.alloc() for _ in range(8)]
+    assert target.address not in {memh.address for memh in newer}
+    silent.go_on()
+    assert ended(get) is OK
+    assert [bytes(memh.memory) for memh in newer] == [bytes(PAGE)] * 8
+
+
+@pytest.mark.parametrize("how", ["slice", "address", "address, memh"])
+def test_memory_comes_back_when_the_operation_is_over(rig: Rig, silent: SilentPeer, way: _Way, how: str) -> None:
     target = rig.alloc()
     address = target.address
-    get = way.ep.get_nbx(target[0:8], way.address, way.rkey)
+    buffer, more = local(target, how)
+    get = way.ep.get_nbx(buffer, way.address, way.rkey, **more)
+    del buffer, more
     target.unmap()
     silent.go_on()
     assert ended(get) is OK
@@ -78,11 +113,16 @@ def test_memory_comes_back_when_the_operation_is_over(rig: Rig, silent: SilentPe
     assert address in {memh.address for memh in found}
 
 
-def test_buffer_of_an_unmapped_region_is_kept_by_the_operation(rig: Rig, silent: SilentPeer, way: _Way) -> None:
+@pytest.mark.parametrize("how", ["slice", "address", "address, memh"])
+def test_buffer_of_an_unmapped_region_is_kept_by_the_operation(
+    rig: Rig, silent: SilentPeer, way: _Way, how: str
+) -> None:
     """Of memory that is the user's: a bytearray may not move until the operation is over."""
     data = bytearray(PAGE)
     memh = rig.map(data)
-    get = way.ep.get_nbx(memh[0:8], way.address, way.rkey)
+    buffer, more = local(memh, how)
+    get = way.ep.get_nbx(buffer, way.address, way.rkey, **more)
+    del buffer, more
     memh.unmap()
     with pytest.raises(BufferError):
         data.extend(bytes(1 << 20))
