@@ -390,9 +390,9 @@ def test_killed_keeper_takes_its_arrays_along(registry: Path, node: weft.Node, n
         t[0]
     with pytest.raises(errors.NotFound):
         node.attach(n)
-    with pytest.raises(errors.NotFound, match="forget: no array"):
+    with pytest.raises(errors.NotFound, match=f"forget: nothing is kept as '{n}': the keeper .*killed"):
         weft.forget(n)
-    with pytest.raises(errors.NotFound, match="replace: no array"):
+    with pytest.raises(errors.ConnectionReset, match=rf"replace: the keeper, process {pid}, which kept '{n}', is"):
         shared.replace(np.zeros(3))
     array[3] = 3  # the maker has its array
     again = node.share(array, n, keep=True)  # and a keeper starts beside the old one's file

@@ -203,9 +203,11 @@ def test_killed_keeper_ends_the_place(registry: Path, node: weft.Node, name: Any
     assert pid is not None
     keepers.kill(pid)
     assert shared.array.tolist() == [0, 1, 2, 3]  # still mapped
-    for call in (lambda: shared.replace(np.zeros(3)), lambda: shared.resize(2), lambda: node.kept(n)):
-        with pytest.raises(errors.NotFound):
+    for what, call in {"replace": lambda: shared.replace(np.zeros(3)), "resize": lambda: shared.resize(2)}.items():
+        with pytest.raises(errors.ConnectionReset, match=rf"{what}: the keeper, process {pid}, which kept '{n}', is"):
             call()
+    with pytest.raises(errors.NotFound, match=f"kept: nothing is kept as '{n}': the keeper of this user is gone"):
+        node.kept(n)
 
     def read() -> None:
         patience = Patience(60)

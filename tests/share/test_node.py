@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import Patience
 from tests.share.owner import Owner, until_its_end_is_known
 
 import weft
@@ -159,11 +160,48 @@ def test_closed_node_and_share_of_another_process(node: weft.Node, own_owner: Ow
         remote.read()
 
 
+# The kernel closes the descriptors of a killed process from the highest to the lowest: first its sockets, and then for
+# some 100 ms these pages. Until then it is not a zombie.
+MUCH_TO_CLOSE = """
+fd = os.memfd_create("much")
+os.posix_fallocate(fd, 0, 512 << 20)
+os.dup2(fd, 0)
+os.close(fd)
+a = weft.zeros(4)
+ticket = str(node.share(a).ticket)
+print(ticket, flush=True)
+import time
+time.sleep(100)
+"""
+
+
+def write_until_it_fails(remote: Any) -> None:
+    patience = Patience(60)
+    while not patience.over:  # the NIC hears of the owner's end at some time
+        remote[:] = 1
+
+
+@pytest.mark.procs
+def test_killed_owner_that_has_much_to_close_is_gone(node: weft.Node) -> None:
+    program = f"import os, weft\nnode = weft.open()\n{MUCH_TO_CLOSE}"
+    for _ in range(10):
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as owner:
+            assert owner.stdout is not None
+            remote = node.attach(owner.stdout.readline().strip())
+            remote[:] = 1
+            owner.kill()
+            with pytest.raises(ConnectionResetError, match=rf"process {owner.pid}, is gone"):
+                write_until_it_fails(remote)
+
+
 @pytest.mark.procs
 def test_interrupt_ends_a_wait_and_leaves_the_node_usable(name: Any) -> None:
     """Ctrl-C while the owner is stopped: KeyboardInterrupt at once, and the next call works."""
     program = """
 import os, signal, sys, threading, weft
+from tests.patience import Patience
 from tests.share.owner import stop
 node = weft.open()
 t = node.attach(sys.argv[1])
@@ -251,6 +289,7 @@ def test_operation_that_only_a_stopped_owner_can_do_times_out(name: Any, monkeyp
     """The error names the owner, the reason and a remedy. The node still works with others, and later the owner."""
     program = """
 import asyncio, sys, weft
+from tests.patience import Patience
 from tests.share.owner import stop
 node = weft.open(timeout=0.3)
 t = node.attach(sys.argv[1])

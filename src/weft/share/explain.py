@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .ticket import Ticket
     from .view import View
 
-__all__ = ["explain", "path_of", "timed_out", "unanswered"]
+__all__ = ["explain", "keeper_gone", "path_of", "timed_out", "unanswered"]
 
 _GONE = frozenset({Status.no_endpoint, Status.peer_gone, Status.refused, Status.closed})
 _REVOKED = frozenset({Status.no_key, Status.stale_key})
@@ -51,11 +51,7 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
             if status is not Status.closed and (why := stranger(ticket.pid)):
                 text = f"{what}: process {ticket.pid}, the owner of {named(ticket)}, lives, but is another user\n{why}"
         elif ticket.kept:
-            text = (
-                f"{what}: the keeper, process {ticket.pid}, which kept {named(ticket)}, is gone\n"
-                "  rule: the keeper ends when its last array is forgotten; if it is killed, its arrays are lost\n"
-                "  try: attach again after a process has shared it again"
-            )
+            text = keeper_gone(ticket, what)
         else:
             text = _gone(ticket, what, f" at {ticket.place}" if across else "")
         failed = errors.ConnectionReset(text)
@@ -84,6 +80,15 @@ def _gone(ticket: Ticket, what: str, where: str = "") -> str:
         f"{what}: the owner of {named(ticket)}, process {ticket.pid}{where}, is gone\n"
         "  rule: an array lives as long as the process that shares it\n"
         "  try: attach again after a new owner has shared it"
+    )
+
+
+def keeper_gone(ticket: Ticket, what: str) -> str:
+    """The text for a kept array whose keeper has ended."""
+    return (
+        f"{what}: the keeper, process {ticket.pid}, which kept {named(ticket)}, is gone\n"
+        "  rule: the keeper ends when its last array is forgotten; if it is killed, its arrays are lost\n"
+        "  try: attach again after a process has shared it again"
     )
 
 

@@ -141,6 +141,20 @@ def to_socket(name: str) -> Link:
         raise
 
 
+def was_killed() -> bool:
+    """True if the last keeper of this user and registry left its socket's file behind. Starts no keeper."""
+    try:
+        where = _folder()
+        if not (where / f"{stem()}.socket").exists():
+            return False
+        found = _try(where)
+    except (OSError, errors.FabricError):  # the folder is another user's, or its keeper does not answer
+        return False
+    if found is not None:
+        found.close()
+    return found is None
+
+
 # ---- places ----------------------------------------------------------------------------------------------------------
 
 
@@ -149,9 +163,13 @@ def folder() -> Path:
     said = _files.registry_said()
     if said is not None:
         _files.private_folder(said)
-    found = (said or _files.runtime_folder()) / "keep"
+    found = _folder()
     _files.private_folder_in_runtime(found)
     return found
+
+
+def _folder() -> Path:
+    return (_files.registry_said() or _files.runtime_folder()) / "keep"
 
 
 def stem() -> str:

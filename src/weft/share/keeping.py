@@ -17,11 +17,12 @@ from .. import _nic, _process, errors
 from ..fi import _handle
 from . import keeperlink
 from .arrays import Array
+from .explain import keeper_gone
 from .names import check_name, inquire, taken, unknown
 from .offer import Offer
 from .processes import command_of
 from .shared import Shared
-from .ticket import Ticket, encode_dtype
+from .ticket import Ticket, encode_dtype, process_start
 
 if TYPE_CHECKING:
     from .node import Node
@@ -53,7 +54,7 @@ class KeptShared(Shared):
         )
 
     def _put(self, offer: Offer, call: str) -> None:
-        with keeperlink.to_socket(_keeper_of(self.name, call)) as link:
+        with self._keeper(call) as link:
             kept, ticket, busy = _hand_over(
                 self._node, link, offer, {"op": "replace", "name": self.name, "ticket": str(self.ticket)}, call
             )
@@ -63,11 +64,21 @@ class KeptShared(Shared):
 
     def _resize(self, length: int) -> None:
         offer = self._rows_of(length)
-        with keeperlink.to_socket(_keeper_of(self.name, "resize")) as link:
+        with self._keeper("resize") as link:
             answer = link.call("resize", name=self.name, ticket=str(self.ticket), length=length)
         self._take(offer, Ticket.parse(answer["ticket"]))
         if "busy" in answer:
             raise errors.Busy(answer["busy"])
+
+    def _keeper(self, call: str) -> keeperlink.Link:
+        """A connection to the keeper."""
+        try:
+            return keeperlink.to_socket(_keeper_of(self.name, call))
+        except (errors.NotFound, keeperlink.KeeperEnded):
+            if process_start(self.ticket.pid) == self.ticket.start:
+                raise
+            again = f"; here is shared.array still: node.share(shared.array, {self.name!r})"
+            raise errors.ConnectionReset(keeper_gone(self.ticket, call) + again) from None
 
     def _take(self, offer: Offer, ticket: Ticket) -> None:
         self._local, self._room, self.array = offer.local, offer.room, offer.array
@@ -170,6 +181,12 @@ def _keeper_of(name: str, call: str) -> str:
         raise errors.NotSupported(
             f"{call}: {name!r} is not kept: process {others} ({command_of(others)}) shares it itself\n"
             "  rule: such an array ends with its process, or when the process closes the share"
+        )
+    if keeperlink.was_killed():
+        raise errors.NotFound(
+            f"{call}: nothing is kept as {name!r}: the keeper of this user is gone, it was killed\n"
+            "  rule: if the keeper is killed, what it kept is lost\n"
+            "  try: node.share(array, name, keep=True), which starts another keeper"
         )
     raise unknown(name, call)
 

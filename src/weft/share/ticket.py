@@ -37,6 +37,7 @@ PREFIX = "weft-ticket:"
 _VERSION = 1
 _PLACE = re.compile(r"weft://([^/]+:\d+)(?:/|\Z)", re.ASCII)
 FABRIC_PREFIX = "ofi:"
+_EXITING = 0x4  # PF_EXITING of include/linux/sched.h, a bit of flags in proc_pid_stat(5)
 USER_DEFINED = 256  # dtypes with this number or above are registered with NumPy by other packages
 
 
@@ -243,10 +244,14 @@ def process_is_stopped(pid: int) -> bool:
 
 
 def process_start(pid: int) -> int:
-    """Start time of a process in clock ticks since boot; 0 if the process does not exist or is hidden from this one."""
+    """Start time of a process in clock ticks since boot; 0 if the process has ended or is hidden from this one.
+
+    The kernel closes the sockets of a killed process some time before the process is a zombie: a process that is
+    exiting has ended.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+    return 0 if fields[0] in (b"Z", b"X") or int(fields[6]) & _EXITING else int(fields[19])
