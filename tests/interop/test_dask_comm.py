@@ -17,7 +17,7 @@ from distributed.comm.registry import get_backend
 from distributed.protocol import Serialized, to_serialize
 from tests.interop.comms import ADDRESS, array, pair, run, server, until
 
-from weft.interop.dask import WeftBackend
+from weft.interop.dask import WeftBackend, link
 
 KIB, MIB = 1 << 10, 1 << 20
 OFFER = 64 * KIB  # the default of distributed.comm.weft.offer-size
@@ -248,6 +248,33 @@ def test_write_waits_while_too_much_is_unread() -> None:
             await second
             assert await b.read() == {"small": 1}
             np.testing.assert_array_equal(await b.read(), array(6 * MIB, 2))
+
+    with _fabric({"unacknowledged": "8MiB"}):
+        run(test)
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_side_that_does_not_read_hears_what_its_writes_wait_for(monkeypatch: pytest.MonkeyPatch, met: bool) -> None:
+    """Too many unread messages stop the reading of the socket, but not while acknowledgements are due, or the peer's
+    answer to the greeting: a write that waits for them would wait for ever."""
+    monkeypatch.setattr(link, "UNREAD_MAX", 3)
+
+    async def test() -> None:
+        async with pair() as (a, b):
+            if met:
+                await a.write(to_serialize(array(MIB)))
+                np.testing.assert_array_equal(await b.read(), array(MIB))
+                await until(lambda: not a._link._offers)
+            for i in range(10):
+                await b.write({"i": i})
+            if met:
+                await until(lambda: a._link._paused)
+            reads = asyncio.ensure_future(_read_all(b, 4))
+            for i in range(4):
+                await a.write(to_serialize(array(6 * MIB, i)))
+            for i, found in enumerate(await reads):
+                np.testing.assert_array_equal(found, array(6 * MIB, i))
+            assert [message["i"] for message in await _read_all(a, 10)] == list(range(10))
 
     with _fabric({"unacknowledged": "8MiB"}):
         run(test)

@@ -29,6 +29,17 @@ def test_hosts_of_a_list(text: str, hosts: str) -> None:
     assert expand_hosts(text) == tuple(hosts.split())
 
 
+@pytest.mark.parametrize("text", ["n[1-65536]", "n[1-65535],m", "n[1-65535,1]", "n[0-255][0-255]", "m,n[1-65535]"])
+def test_list_has_as_many_hosts_as_are_allowed_and_not_one_more(text: str) -> None:
+    assert len(expand_hosts(text)) == 1 << 16
+    more = [f"{text},x", f"x,{text}"]
+    if text.count("]") == 1 and text.endswith("]"):
+        more.append(f"{text[:-1]},7]")
+    for one in more:
+        with pytest.raises(errors.InvalidArgument, match="more than 65536 hosts"):
+            expand_hosts(one)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -59,6 +70,9 @@ def test_hosts_of_what_is_no_list_are_refused(text: str, why: str) -> None:
 def test_tasks_of_hosts() -> None:
     assert expand_tasks("2(x3),1") == (2, 2, 2, 1)
     assert expand_tasks("16") == (16,)
+    assert expand_tasks("1(x65535),2") == (*[1] * 65535, 2)
+    with pytest.raises(errors.InvalidArgument, match="processes of each host"):
+        expand_tasks("1(x65535),2(x2)")
     for text in ("", "2(x0)", "2(x3", "x", "2(x99999999)"):
         with pytest.raises(errors.InvalidArgument, match="processes of each host"):
             expand_tasks(text)

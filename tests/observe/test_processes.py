@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -357,6 +359,41 @@ def test_answer_of_the_right_form_is_taken(viewer: observe.Viewer) -> None:
     """The wrong ones above differ from this one in one thing each."""
     with liar(give(json.dumps(GOOD).encode())) as name:
         assert live(viewer, name).time_ns == 1
+
+
+# Binds the name that a NIC of our user would have, and answers as such a NIC does.
+STRANGER = """
+import contextlib, os, socket, sys, tempfile
+os.setgroups([]); os.setgid(65533); os.setuid(65533)
+held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+held.bind("\\0" + sys.argv[1])
+held.listen()
+print("listens", flush=True)
+while True:
+    caller, _ = held.accept()
+    with caller, tempfile.TemporaryFile() as file, contextlib.suppress(OSError):
+        file.write(sys.argv[2].encode())
+        file.flush()
+        socket.send_fds(caller, [b"x"], [file.fileno()])
+"""
+
+
+@pytest.mark.procs
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is started by root alone")
+def test_answer_of_another_user_is_not_taken(viewer: observe.Viewer) -> None:
+    name = f"weft.top.{os.geteuid()}.{os.getpid()}.{os.urandom(8).hex()}"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", STRANGER, name, json.dumps(GOOD)], stdout=subprocess.PIPE, text=True
+    ) as stranger:
+        try:
+            assert stranger.stdout is not None
+            assert stranger.stdout.readline() == "listens\n"
+            for _ in range(3):
+                found = find(viewer, name)
+                assert found is not None
+                assert (found.state, found.view, found.pid) == ("stale", None, os.getpid())
+        finally:
+            stranger.kill()
 
 
 def test_process_that_hangs_up_is_stale(viewer: observe.Viewer) -> None:

@@ -74,6 +74,16 @@ def test_operation_that_did_not_end_is_unfinished() -> None:
     assert one["args"]["unfinished"]
 
 
+def test_begin_whose_end_was_replaced_is_shown_beside_the_next_one() -> None:
+    """The number of an operation is used again: two begins, and the end is that of the second."""
+    first, begin, end = events(
+        record(0, "begin", 2000, id=5, bytes=1), record(7, "begin", 6000, id=5, bytes=2), record(8, "end", 9000, id=5)
+    )
+    assert [(one["ph"], one["ts"]) for one in (first, begin, end)] == [("b", 1.0), ("b", 5.0), ("e", 8.0)]
+    assert (first["args"]["bytes"], begin["args"]["bytes"]) == (1, 2)
+    assert first["id2"] != begin["id2"] == end["id2"]
+
+
 def test_end_whose_begin_was_replaced_is_left_out() -> None:
     assert events(record(40, "end", 2000, id=5)) == []
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -374,6 +376,33 @@ def test_threads_that_start_the_keeper_at_once_find_one(registry: Path, node: we
     for thread in threads:
         thread.join()
     assert sorted(one.shape for one in keepers.kept()) == [(i + 1,) for i in range(6)]
+
+
+STRANGER = """
+import json, os, socket, sys
+os.setgroups([]); os.setgid(65533); os.setuid(65533)
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+    caller.settimeout(60)
+    caller.connect("\\0" + sys.argv[1])
+    try:
+        caller.send(json.dumps({"op": "forget", "name": sys.argv[2]}).encode())
+        print(caller.recv(1 << 16))
+    except (BrokenPipeError, ConnectionResetError):
+        print(b"")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process is started by root alone")
+def test_keeper_hangs_up_on_another_user(node: weft.Node, name: Any) -> None:
+    """Every user can read the name of the keeper's socket in /proc/net/unix."""
+    n = name("model")
+    node.share(np.ones(4), n, keep=True)
+    socket_name = keeping._keeper_of(n, "test")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", STRANGER, socket_name, n], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout == "b''\n"
+    assert node.attach(n).tolist() == [1] * 4
 
 
 def test_killed_keeper_takes_its_arrays_along(registry: Path, node: weft.Node, name: Any) -> None:

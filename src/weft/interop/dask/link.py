@@ -64,6 +64,7 @@ class Link(asyncio.BufferedProtocol):
         self._unread: deque[wire.Arrived] = deque()
         self._unread_bytes = 0
         self._paused = False
+        self._asking = 0  # writes that wait for the peer's verdict
         self._outbox: deque[memoryview] = deque()  # for the transport, which has enough at the moment
         self._full = False
         self._reader: asyncio.Future[None] | None = None
@@ -210,9 +211,9 @@ class Link(asyncio.BufferedProtocol):
 
     def _pace(self) -> None:
         """Stop or go on to read the socket. While acknowledgements are due it is read, or two peers that both write
-        and do not read would wait for each other."""
+        and do not read would wait for each other; so it is while a write waits for the peer's verdict."""
         many = self._unread_bytes > UNREAD_BYTES_MAX or len(self._unread) > UNREAD_MAX
-        pause = many and not self._offers
+        pause = many and not self._offers and not self._asking
         if pause != self._paused and not self.lost:
             self._paused = pause
             if pause:
@@ -348,7 +349,13 @@ class Link(asyncio.BufferedProtocol):
 
     async def _can_offer(self) -> bool:
         if not self.fabric.reason and not self.readable.done():
-            await asyncio.shield(self.readable)
+            self._asking += 1
+            self._pace()
+            try:
+                await asyncio.shield(self.readable)
+            finally:
+                self._asking -= 1
+                self._pace()
             self._check()
         return not self.fabric.reason and self.readable.result() == ""
 
