@@ -86,7 +86,7 @@ STAYS = if [ -e $(1) ]; then made=$$(cat $(1)/.here 2>/dev/null) || made=$$($(3)
 # also puts an import hook there, which would win over the PYTHONPATH that `make sanitize` puts in front.
 PURELIB = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 INSTALL_WEFT = $(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cmake=false -Ceditable.mode=inplace -e '.$(if $(1),[$(1)])' \
-  && echo '$(abspath src)' > "$(PURELIB)/_editable_skbc_weft.pth"
+  && echo '$(abspath src)' > "$(PURELIB)/_editable_skbc_weft_fabric.pth"
 
 # What a build and the demo need; the tests' requirements (a type checker, MPICH, Dask ...) come with the first test.
 $(VENV)/.demo: pyproject.toml $(VENV)/.made

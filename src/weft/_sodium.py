@@ -2,7 +2,7 @@
 
 The NIC contains no cryptography: it is handed the addresses of libsodium's functions (`functions`). A secret becomes
 the NIC's key by a slow function of memory and time (`key_of`). PyNaCl is imported only when a secret is
-used: the extra `weft[tcp]` installs it.
+used: the extra `weft-fabric[tcp]` installs it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def _pynacl(name: str) -> Any:
     except ImportError as reason:
         raise errors.NoSys(
             f"the tcp link needs PyNaCl {VERSION_MIN} or newer, which cannot be imported here: {reason}\n"
-            f"  try: pip install 'pynacl>={VERSION_MIN}' (or weft[tcp]); or unset WEFT_SECRET and WEFT_SECRET_FILE"
+            f"  try: pip install 'pynacl>={VERSION_MIN}' (or weft-fabric[tcp]);"
+            " or unset WEFT_SECRET and WEFT_SECRET_FILE"
         ) from None
 
 

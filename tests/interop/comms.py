@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft[dask]'")
+pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft-fabric[dask]'")
 
 import dask
 from distributed.comm import CommClosedError, connect, listen

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft[dask]'")
+pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft-fabric[dask]'")
 
 from distributed import Client, LocalCluster, wait
 

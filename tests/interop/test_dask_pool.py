@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft[dask]'")
+pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft-fabric[dask]'")
 
 from weft.interop.dask import pool as module
 from weft.interop.dask.pool import BufferPool

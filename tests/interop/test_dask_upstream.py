@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft[dask]'")
+pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft-fabric[dask]'")
 
 DEBIAN = "/usr/lib/python3/dist-packages/distributed/comm/tests/test_comms.py"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft[dask]'")
+pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft-fabric[dask]'")
 
 from weft.interop.dask import wire
 

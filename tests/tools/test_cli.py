@@ -146,7 +146,7 @@ def test_plot_without_matplotlib_says_what_to_install(
     ended = command("perf", "--plot", str(tmp_path / "chart.png"))
     assert ended.code == 2
     assert "matplotlib" in ended.err
-    assert "pip install 'weft[plot]'" in ended.err
+    assert "pip install 'weft-fabric[plot]'" in ended.err
 
 
 def test_setting_that_is_not_understood_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,3 +142,17 @@ def test_doctor_shows_the_registration_cache() -> None:
     assert "this version has none" not in found["userfaultfd"]["effect"]
     off = {c["name"]: c for c in report(FI_MR_CACHE_MAX_COUNT="0")[1]["checks"]}["registration cache"]
     assert (off["state"], off["found"]) == ("note", "off: FI_MR_CACHE_MAX_COUNT is 0")
+
+
+def test_doctor_names_another_project_s_weft(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """PyPI's weft owns the same folder: where its metadata is installed, files may have been replaced."""
+    assert _machine._distribution()[1] == "ok"
+    other = tmp_path / "weft-1.2.3.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: weft\nVersion: 1.2.3\nSummary: Something else\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name, state, found, effect, todo = _machine._distribution()
+    assert (name, state) == ("package", "note")
+    assert "weft 1.2.3" in found
+    assert "folder weft" in effect
+    assert "pip install weft-fabric" in todo

@@ -225,7 +225,7 @@ def test_missing_packages_are_told(command: Command, monkeypatch: pytest.MonkeyP
     with contextlib.suppress(AttributeError):
         monkeypatch.delattr("weft.fm.server")
     ended = command("fm", "serve", "--port", "0")
-    assert (ended.code, "pip install 'weft[fm]'" in ended.err) == (2, True)
+    assert (ended.code, "pip install 'weft-fabric[fm]'" in ended.err) == (2, True)
 
 
 def test_help_names_every_command(command: Command) -> None:

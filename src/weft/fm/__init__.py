@@ -2,7 +2,7 @@
 
     from weft.fm import create_multicast, delete_multicast      what a join uses; needs only Python's own library
     from weft.fm.store import Store                             the groups in a file; the manager without its service
-    from weft.fm.server import application                      the REST service (pip install 'weft[fm]')
+    from weft.fm.server import application                      the REST service (pip install 'weft-fabric[fm]')
 
 Nothing of the service is imported before it is used.
 

@@ -1,6 +1,6 @@
 """A pytest plugin for the tests of applications, and the functions behind its fixtures.
 
-pytest loads the plugin of an installed Weft by itself (`pip install 'weft[testing]'` also installs pytest):
+pytest loads the plugin of an installed Weft by itself (`pip install 'weft-fabric[testing]'` also installs pytest):
 
     def test_put(weft_pair):            # two endpoints of the general provider, connected
         data = bytearray(64)

@@ -119,7 +119,7 @@ def _served(db: Path, name: str, addresses: int) -> Iterator[tuple[str, str]]:
     try:
         from ..fm import server
     except ImportError as reason:
-        raise UsageError(f"--collectives: {reason}\n  try: pip install 'weft[fm]', or set {URL}") from None
+        raise UsageError(f"--collectives: {reason}\n  try: pip install 'weft-fabric[fm]', or set {URL}") from None
     try:
         store = Store(db, _LIMITS, wait_s=5)
     except (ValueError, OSError, Refused) as reason:

@@ -57,6 +57,7 @@ def checks() -> Iterator[Check]:
     for group, one in (
         ("machine", _system),
         ("machine", _cores),
+        ("machine", _distribution),
         ("sharing memory", _memfd),
         ("sharing memory", _sockets),
         ("sharing memory", _pidfd),
@@ -99,6 +100,22 @@ def _why(e: OSError) -> str:
 def _system() -> _Words:
     found = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
     return "system", "ok", found
+
+
+def _distribution() -> _Words:
+    """Whether another project's distribution `weft`, which has a package of the same name, is installed too."""
+    import importlib.metadata
+
+    for one in importlib.metadata.distributions(name="weft"):
+        if not str(one.metadata["Summary"]).startswith("A memory fabric in software"):
+            return (
+                "package",
+                "note",
+                f"weft-fabric, and another project's distribution weft {one.version}",
+                "both own the folder weft: files of one may have replaced files of the other",
+                "pip uninstall weft weft-fabric, then pip install weft-fabric",
+            )
+    return "package", "ok", "weft-fabric; no other distribution named weft"
 
 
 def _cores() -> _Words:

@@ -1,6 +1,6 @@
 """`weft perf --plot`: latency and bandwidth over size, for each operation and its limit.
 
-Needs matplotlib (weft[plot]), and imports it only to draw.
+Needs matplotlib (weft-fabric[plot]), and imports it only to draw.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(option: str, file: Path) -> None:
     except ImportError:
         raise UsageError(
             f"{option} draws with matplotlib, which is not installed\n"
-            "  try: pip install 'weft[plot]', or use --json and another tool"
+            "  try: pip install 'weft-fabric[plot]', or use --json and another tool"
         ) from None
 
 

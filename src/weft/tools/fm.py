@@ -60,14 +60,14 @@ def serve(
     known_nics: Annotated[bool, typer.Option("--known-nics", help="Refuse members that are not registered.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Neither show nor register the devices of this host.")] = False,
 ) -> None:
-    """Serve joins, launchers and a web page until Ctrl-C. Needs the extra: pip install 'weft[fm]'."""
+    """Serve joins, launchers and a web page until Ctrl-C. Needs the extra: pip install 'weft-fabric[fm]'."""
     if (cert is None) != (key is None):
         raise UsageError("--cert and --key go together: the certificate and its private key, as PEM files")
     try:
         from ..fm import server
     except ImportError as reason:
         raise UsageError(
-            f"the service needs a package that is not installed: {reason}\n  try: pip install 'weft[fm]'"
+            f"the service needs a package that is not installed: {reason}\n  try: pip install 'weft-fabric[fm]'"
         ) from None
     from ..fm.store import Limits, Refused, Store
 
