@@ -37,6 +37,7 @@ bool BufList::acquire(EndpointCore* core, PyObject* list, bool writable, PyObjec
     }
     Buf& buf = bufs[i];
     if (!buf.acquire(addr.is_valid() ? addr.ptr() : item, writable)) return false;
+    if (element != 0 && !fits_datatype(method, "a buffer", addr.is_valid() ? addr.ptr() : item, datatype)) return false;
     if (elements.is_valid() && !elements.is_none()) {
       uint64_t e = 0;
       if (!to_u64(elements.ptr(), &e, method, "count")) return false;

@@ -14,7 +14,8 @@ struct BufList {
   std::array<const Buf*, nic::kIovMax> pointers{};
   std::array<call::Local, nic::kIovMax> locals;
   size_t count = 0;
-  bool receives = false;  // of a receive, which has a limit of its own
+  bool receives = false;             // of a receive, which has a limit of its own
+  uint64_t datatype = ~uint64_t{0};  // of an atomic's elements
 
   // `list`: a sequence of buffers, or of objects with .addr and .count (in elements of `element` bytes).
   // `count_arg`: the number of entries to use. False with a Python error set.

@@ -81,6 +81,11 @@ PyObject* one_atomic(EndpointCore* core, const char* method, AtomicFamily family
       (a.has_result() && !result.acquire(p.result, true))) [[unlikely]] {
     return nullptr;
   }
+  if ((a.has_operand && !fits_datatype(method, "buf", p.buf, a.datatype)) ||
+      (a.has_compare() && !fits_datatype(method, "compare", p.compare, a.datatype)) ||
+      (a.has_result() && !fits_datatype(method, "result", p.result, a.datatype))) [[unlikely]] {
+    return nullptr;
+  }
   call::Local of_operand = local_of(operand), of_compare = local_of(compare), of_result = local_of(result);
   if (!convert_desc(core, p.desc, method, &of_operand) || !convert_desc(core, p.compare_desc, method, &of_compare) ||
       !convert_desc(core, p.result_desc, method, &of_result)) [[unlikely]] {
@@ -199,6 +204,7 @@ PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily famil
     return nullptr;
   }
   BufList operand, compare, result;
+  operand.datatype = compare.datatype = result.datatype = a.datatype;
   if ((a.has_operand && (!operand.acquire(core, p.iov, false, p.iov_count, method, a.size) ||
                          !operand.convert_descs(core, p.desc, method))) ||
       (a.has_compare() && (!compare.acquire(core, p.comparev, false, nullptr, method, a.size) ||

@@ -221,6 +221,151 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
   return true;
 }
 
+// ---- the type of elements
+// --------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr uint8_t kBytes = 254, kOther = 255;
+
+// HOT.
+uint8_t datatype_of_numpy(int type) {
+  using nic::Datatype;
+  const auto number = [](Datatype datatype) { return static_cast<uint8_t>(datatype); };
+  switch (type) {
+    case NPY_BYTE:
+      return number(Datatype::int8);
+    case NPY_SHORT:
+      return number(Datatype::int16);
+    case NPY_USHORT:
+      return number(Datatype::uint16);
+    case NPY_INT:
+      return number(Datatype::int32);
+    case NPY_UINT:
+      return number(Datatype::uint32);
+    case NPY_LONG:
+    case NPY_LONGLONG:
+      return number(Datatype::int64);
+    case NPY_ULONG:
+    case NPY_ULONGLONG:
+      return number(Datatype::uint64);
+    case NPY_HALF:
+      return number(Datatype::float16);
+    case NPY_FLOAT:
+      return number(Datatype::float32);
+    case NPY_DOUBLE:
+      return number(Datatype::float64);
+    case NPY_LONGDOUBLE:
+      return number(Datatype::long_double);
+    case NPY_CFLOAT:
+      return number(Datatype::float_complex);
+    case NPY_CDOUBLE:
+      return number(Datatype::double_complex);
+    case NPY_CLONGDOUBLE:
+      return number(Datatype::long_double_complex);
+    case NPY_UBYTE:
+    case NPY_VOID:
+    case NPY_STRING:
+      return kBytes;
+    default:  // among them the types of ml_dtypes, which have names
+      return kOther;
+  }
+}
+
+uint8_t datatype_of_name(std::string_view name) {
+  using nic::Datatype;
+  static constexpr std::pair<std::string_view, Datatype> kNames[] = {
+      {"int8", Datatype::int8},
+      {"int16", Datatype::int16},
+      {"uint16", Datatype::uint16},
+      {"int32", Datatype::int32},
+      {"uint32", Datatype::uint32},
+      {"int64", Datatype::int64},
+      {"uint64", Datatype::uint64},
+      {"float16", Datatype::float16},
+      {"float32", Datatype::float32},
+      {"float64", Datatype::float64},
+      {"complex64", Datatype::float_complex},
+      {"complex128", Datatype::double_complex},
+      {"bfloat16", Datatype::bfloat16},
+      {"float8_e4m3fn", Datatype::fp8_e4m3},
+      {"float8_e5m2", Datatype::fp8_e5m2},
+  };
+  for (const auto& [known, datatype] : kNames) {
+    if (known == name) return static_cast<uint8_t>(datatype);
+  }
+  return name == "uint8" ? kBytes : kOther;
+}
+
+// The element type of memoryview and array.array: a letter of the struct module, in this machine's sizes.
+uint8_t datatype_of_letter(std::string_view format) {
+  using nic::Datatype;
+  static_assert(sizeof(long) == 8);
+  static constexpr std::pair<char, Datatype> kLetters[] = {
+      {'b', Datatype::int8},   {'h', Datatype::int16},   {'H', Datatype::uint16},  {'i', Datatype::int32},
+      {'I', Datatype::uint32}, {'l', Datatype::int64},   {'L', Datatype::uint64},  {'q', Datatype::int64},
+      {'Q', Datatype::uint64}, {'e', Datatype::float16}, {'f', Datatype::float32}, {'d', Datatype::float64}};
+  for (const auto& [letter, datatype] : kLetters) {
+    if (format.size() == 1 && format[0] == letter) return static_cast<uint8_t>(datatype);
+  }
+  return kBytes;
+}
+
+// The text of an attribute, "torch.float32" without the module's name; empty if there is none.
+std::string attribute(PyObject* obj, const char* name) {
+  const nb::object found = nb::steal(PyObject_GetAttrString(obj, name));
+  const nb::object text = found.is_valid() ? nb::steal(PyObject_Str(found.ptr())) : nb::object();
+  const char* words = text.is_valid() ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
+  const std::string all = words == nullptr ? "" : words;
+  PyErr_Clear();
+  return all.substr(all.rfind('.') + 1);
+}
+
+[[gnu::noinline]] bool check_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype) {
+  PyTypeObject* type = Py_TYPE(obj);
+  if (type == g_mr_slice_type || PyObject_TypeCheck(obj, g_mr_type) || PyTuple_Check(obj) || PyBytes_Check(obj) ||
+      PyByteArray_Check(obj)) {
+    return true;
+  }
+  const bool numpy = g_ndarray != nullptr && PyType_IsSubtype(type, g_ndarray);
+  std::string has;
+  uint8_t found = kBytes;
+  if (PyMemoryView_Check(obj)) {
+    const char* format = PyMemoryView_GET_BUFFER(obj)->format;
+    found = datatype_of_letter(format == nullptr ? "" : format);
+    if (found != kBytes) has = call::datatype_name(found);
+  } else if (has = attribute(obj, "dtype"); !has.empty()) {
+    found = datatype_of_name(has);
+    if (found == kOther && !numpy) found = kBytes;  // another library's name of a type
+  } else if (const std::string letter = attribute(obj, "typecode"); !letter.empty()) {
+    found = datatype_of_letter(letter);
+    if (found != kBytes) has = call::datatype_name(found);
+  }
+  if (found == datatype || found == kBytes) return true;
+  const uint64_t size = datatype < nic::kDatatypeCount ? nic::datatype_size(static_cast<nic::Datatype>(datatype)) : 0;
+  if (has == "bool" && size == 1) return true;
+  set_error(fi_err::kEINVAL,
+            std::string(method) + ": " + name + " has elements of type " + has + ", and the datatype is " +
+                call::datatype_name(datatype) +
+                "\n  rule: elements are taken as they are in memory, never converted\n  try: " +
+                (found == kOther ? std::string() : "datatype=fi." + call::datatype_name(found) + ", or ") +
+                "array.astype(fi.dtype_of(fi." + call::datatype_name(datatype) +
+                ")); array.view('u1') for the bytes as they are");
+  return false;
+}
+
+}  // namespace
+
+bool fits_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype) {
+  if (g_ndarray != nullptr && PyType_IsSubtype(Py_TYPE(obj), g_ndarray)) [[likely]] {
+    const PyArray_Descr* descr = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(obj));
+    const uint8_t found = datatype_of_numpy(descr->type_num);
+    if (found == kBytes || (found == datatype && PyArray_ISNBO(descr->byteorder))) [[likely]]
+      return true;
+  }
+  return check_datatype(method, name, obj, datatype);
+}
+
 bool Buf::acquire_host(PyObject* obj, bool writable) {
   if (!acquire(obj, writable)) return false;
   if (iface == mem::kHmemSystem) return !bare || length == 0 || bare_is_there(*this, "a call", writable);

@@ -339,6 +339,9 @@ inline call::Local local_of(const Buf& b) {
   const nic::MemoryRegion* own = b.region != nullptr ? b.region->region.get() : nullptr;
   return {b.data, b.length, nullptr, own, b.iface, b.bare, false};
 }
+// HOT. Refuses an array whose elements are not of the datatype; false with an error set. Memory without an element
+// type, and arrays of bytes (uint8, void), are taken as they are. name: the argument.
+bool fits_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype);
 // Finds the device allocation that contains a buffer, if any; false with a Python error set if the domain was opened
 // without FI_HMEM, or the runtime is missing.
 bool find_device(DomainBox& box, const Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found);

@@ -281,7 +281,8 @@ PyMethodDef g_cq_methods[] = {
      "Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read."},
     {"readfrom", method<cq_readfrom>(), METH_FASTCALL | METH_KEYWORDS,
      "As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).\n\n"
-     "fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.\n"
+     "fi_addr is ADDR_NOTAVAIL for operations of this side, for peers that are not in the address vector, and if\n"
+     "the endpoint was opened without fi.SOURCE in its capabilities.\n"
      "Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom."},
     {"sread", method<cq_sread>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until there is a completion, then takes up to count of them (fi_cq_sread).\n\n"

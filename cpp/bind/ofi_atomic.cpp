@@ -15,8 +15,8 @@ struct Pair {
     uint64_t type = 0, what = 0;
     if (!to_u64(datatype_arg, &type, method, "datatype") || !to_u64(op_arg, &what, method, "op")) return false;
     if (type >= std::size(kOfiElement) || what >= 1024) {
-      set_error(fi_err::kEOPNOTSUPP, std::string(method) + ": datatype " + std::to_string(type) + " and op " +
-                                         std::to_string(what) + " are no pair of fi_atomic(3)");
+      set_error(fi_err::kEOPNOTSUPP, std::string(method) + ": " + call::op_name(what) + " on " +
+                                         call::datatype_name(type) + " is no pair of fi_atomic(3)");
       return false;
     }
     datatype = static_cast<int>(type);
@@ -43,7 +43,9 @@ struct OneAtomic {
 };
 
 // The elements of a buffer; false with an error set if it is not a whole number of them.
-bool elements(const char* method, const char* name, const Buf& b, size_t size, size_t* count) {
+bool elements(const char* method, const char* name, const Buf& b, const Pair& pair, size_t* count) {
+  const size_t size = pair.size;
+  if (!fits_datatype(method, name, b.owner, static_cast<uint64_t>(pair.datatype))) return false;
   if (b.length % size == 0) {
     *count = b.length / size;
     return true;
@@ -64,7 +66,9 @@ bool count_ok(OfiEp& ep, const char* method, Family family, const Pair& pair, ui
   if (r == -fi_err::kENOSYS || (r == 0 && count <= most)) [[likely]]
     return true;
   if (r != 0) {
-    ofi_set_error(method, r, "datatype " + std::to_string(pair.datatype) + " with op " + std::to_string(pair.op));
+    ofi_set_error(method, r,
+                  call::op_name(static_cast<uint64_t>(pair.op)) + " on " +
+                      call::datatype_name(static_cast<uint64_t>(pair.datatype)));
   } else {
     set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(count) + " elements; at most " +
                                      std::to_string(most) +
@@ -89,13 +93,13 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
     return nullptr;
   }
   if (p.buf == Py_None) operand.owner = p.buf;
-  if (p.buf != Py_None && !elements(method, "buf", operand, pair.size, &count)) return nullptr;
+  if (p.buf != Py_None && !elements(method, "buf", operand, pair, &count)) return nullptr;
   std::array<const Buf*, 3> bufs{&operand, nullptr, nullptr};
   size_t held = 1;
   if (family == Family::compare) {
     size_t n = 0;
     if (!ofi_take(p.compare, false, nullptr, method, &compare) || !ofi_desc(p.compare_desc, method, &compare_desc) ||
-        !elements(method, "compare", compare, pair.size, &n)) {
+        !elements(method, "compare", compare, pair, &n)) {
       return nullptr;
     }
     bufs[held++] = &compare;
@@ -104,7 +108,7 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
   if (family != Family::base) {
     size_t n = 0;
     if (!ofi_take(p.result, true, nullptr, method, &result) || !ofi_desc(p.result_desc, method, &result_desc) ||
-        !elements(method, "result", result, pair.size, &n)) {
+        !elements(method, "result", result, pair, &n)) {
       return nullptr;
     }
     bufs[held++] = &result;
@@ -175,8 +179,9 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
   ofi::Addr peer = ~uint64_t{0};
   uint64_t addr = 0, key = 0, flags = message ? 0 : ep->tx_flags, data = 0;
   OfiRemote remote;
-  if (!to_u64(flags_arg, &flags, method, "flags") || !pair.take(p.datatype, p.op, method) ||
-      !to_u64(p.dest, &peer, method, "dest_addr") || !to_u64(p.data, &data, method, "data") ||
+  if (!to_u64(flags_arg, &flags, method, "flags") || !pair.take(p.datatype, p.op, method)) return nullptr;
+  operand.datatype = compare.datatype = result.datatype = static_cast<uint64_t>(pair.datatype);
+  if (!to_u64(p.dest, &peer, method, "dest_addr") || !to_u64(p.data, &data, method, "data") ||
       !operand.acquire(p.iov, false, p.iov_count, method, pair.size) || !operand.take_descs(p.desc, method) ||
       !operand_ok(method, family, pair, operand.count != 0)) {
     return nullptr;

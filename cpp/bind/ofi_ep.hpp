@@ -48,6 +48,7 @@ struct OfiList {
   std::array<const Buf*, ofi::kIovMax> pointers{};
   size_t count = 0, total = 0;
   bool described = false;
+  uint64_t datatype = ~uint64_t{0};  // of an atomic's elements
 
   // element: bytes of an element of an atomic, whose lists may be of fi.Ioc; 0: bytes.
   bool acquire(PyObject* list, bool writable, PyObject* count_arg, const char* method, size_t element = 0);

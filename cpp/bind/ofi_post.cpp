@@ -90,6 +90,7 @@ bool OfiList::acquire(PyObject* list, bool writable, PyObject* count_arg, const 
       return false;
     }
     if (!ofi_take(addr.is_valid() ? addr.ptr() : item, writable, nullptr, method, &b)) return false;
+    if (element != 0 && !fits_datatype(method, "a buffer", addr.is_valid() ? addr.ptr() : item, datatype)) return false;
     if (elements.is_valid() && !elements.is_none()) {
       uint64_t e = 0;
       if (!to_u64(elements.ptr(), &e, method, "count")) return false;

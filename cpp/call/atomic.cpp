@@ -140,6 +140,7 @@ Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why) {
     return why->set(Refusal::unknown_atomic, a.op, a.datatype);
   if (!ep.config().rules.has_atomic(static_cast<nic::Datatype>(a.datatype), static_cast<nic::AtomicOp>(a.op), a.family,
                                     a.message ? a.flags : 0)) [[unlikely]] {
+    why->element = static_cast<uint64_t>(a.family);
     return why->set(Refusal::no_atomic, a.op, a.datatype);
   }
   a.size = nic::datatype_size(static_cast<nic::Datatype>(a.datatype));

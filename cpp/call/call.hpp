@@ -157,6 +157,9 @@ AtomicLimit atomic_limit(const nic::OpRules& rules, const nic::Limits& limits, u
 
 // ---- words ---------------------------------------------------------------------------------------------------------
 
+// Names of enum fi_datatype and enum fi_op, without FI_; the number of an unknown one.
+std::string datatype_name(uint64_t datatype);
+std::string op_name(uint64_t op);
 // The text of a refusal: what was asked, what was found, which rule, what to do next. `method`: the call, at its start.
 std::string explain(nic::Endpoint& ep, const char* method, const Why& why);
 // The same for refusals of local buffers, which need no endpoint.

@@ -87,6 +87,41 @@ uint64_t atomic_bytes_of(const nic::Endpoint& ep) {
   return std::min<uint64_t>(ep.config().rules.atomic_bytes_max, ep.domain()->nic()->limits().atomic_bytes_max);
 }
 
+const char* family_name(uint64_t family) {
+  return family == 0 ? "an atomic" : family == 1 ? "a fetch atomic" : "a compare atomic";
+}
+
+// The operations on the datatype in this family of calls.
+std::string ops_of(const nic::OpRules& rules, uint64_t datatype, uint64_t family) {
+  std::string text;
+  for (size_t op = 0; op < nic::kAtomicOpCount; ++op) {
+    if (!rules.has_atomic(static_cast<nic::Datatype>(datatype), static_cast<nic::AtomicOp>(op),
+                          static_cast<nic::AtomicFamily>(family), 0)) {
+      continue;
+    }
+    if (!text.empty()) text += ' ';
+    text += op_name(op);
+  }
+  return text.empty() ? "none" : text;
+}
+
+// What to do about ADDR_NOTAVAIL in the place of a peer.
+std::string no_peer(const nic::EndpointConfig& config) {
+  std::string text = "no peer was given (ADDR_NOTAVAIL): pass what av.insert() returned";
+  if ((config.caps & nic::rx_cap::kSource) == 0) {
+    text +=
+        "\n  a queue names the sender only if the endpoint was opened with SOURCE: ask for fi.SOURCE in the "
+        "capabilities of the hints";
+  }
+  return text;
+}
+
+// KEY_NOTAVAIL in the place of a key.
+constexpr const char* kNoKey =
+    "KEY_NOTAVAIL is not a key\n  rule: fi_mr_key() returns it while a region has no key: before enable(), and for a "
+    "region without rights for peers\n  try: enable the region there, then send mr.key; register it with "
+    "fi.REMOTE_READ or fi.REMOTE_WRITE";
+
 // Refusals of a local buffer: by its descriptor, by a device's runtime, or by the kernel.
 std::string of_local(const Why& why) {
   const Local& l = why.local;
@@ -154,6 +189,22 @@ std::string of_local(const Why& why) {
 
 }  // namespace
 
+std::string datatype_name(uint64_t datatype) {
+  static constexpr const char* kNames[nic::kDatatypeCount] = {
+      "INT8",   "UINT8",   "INT16",   "UINT16",        "INT32",          "UINT32",      "INT64",
+      "UINT64", "FLOAT",   "DOUBLE",  "FLOAT_COMPLEX", "DOUBLE_COMPLEX", "LONG_DOUBLE", "LONG_DOUBLE_COMPLEX",
+      "INT128", "UINT128", "FLOAT16", "BFLOAT16",      "FLOAT8_E4M3",    "FLOAT8_E5M2"};
+  return datatype < nic::kDatatypeCount ? kNames[datatype] : number(datatype);
+}
+
+std::string op_name(uint64_t op) {
+  static constexpr const char* kNames[nic::kAtomicOpCount] = {
+      "MIN",      "MAX",      "SUM",      "PROD",        "LOR",          "LAND",  "BOR",
+      "BAND",     "LXOR",     "BXOR",     "ATOMIC_READ", "ATOMIC_WRITE", "CSWAP", "CSWAP_NE",
+      "CSWAP_LE", "CSWAP_LT", "CSWAP_GE", "CSWAP_GT",    "MSWAP",        "DIFF"};
+  return op < nic::kAtomicOpCount ? kNames[op] : number(op);
+}
+
 std::string explain_local(const char* method, const Why& why) {
   return method + std::string(why.refusal == Refusal::no_page ? "" : ": ") + of_local(why);
 }
@@ -174,7 +225,7 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
     case Refusal::no_cq:
       return m + "no completion queue is bound for what this endpoint starts: bind_cq(cq, fi.TRANSMIT), then enable()";
     case Refusal::bad_address:
-      return m + (why.dest == kNoPeer ? std::string("no peer was given: pass what av.insert() returned")
+      return m + (why.dest == kNoPeer ? no_peer(config)
                                       : "fi_addr " + number(why.dest) +
                                             " is not in the address vector\n  try: the number that av.insert() "
                                             "returned for the peer; after av.remove() it is no longer valid");
@@ -239,10 +290,12 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
       return m + number(why.asked) + " bytes are more than inject_size, " + number(why.limit) + ": use " +
              (*why.what != '\0' ? why.what : "write()");
     case Refusal::bad_key:
+      if (why.asked == wire::kKeyNotAvail) return m + kNoKey;
       return m + "key " + hex(why.asked) +
              " has none of the forms of this provider's keys: pass the peer's fi_mr_key(), or the key that the region "
              "was registered with";
     case Refusal::key_offset:
+      if (why.asked == wire::kKeyNotAvail) return m + kNoKey;
       return m + "address " + hex(why.limit) + " and the offset in key " + hex(why.asked) +
              " together exceed what the key can address: addresses count from the region's start";
     case Refusal::no_fence:
@@ -250,13 +303,21 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
     case Refusal::flags_clash:
       return m + why.what + " is not possible: leave the flag out";
     case Refusal::unknown_atomic:
-      return m + "there is no operation " + number(why.asked) + " or no datatype " + number(why.limit) +
+      return m +
+             (why.limit < nic::kDatatypeCount ? "there is no operation " + number(why.asked)
+                                              : "there is no datatype " + number(why.limit)) +
              ": pass fi.SUM ..., fi.INT64 ...";
     case Refusal::too_many_elements:
       return m + number(why.asked) + " elements are more than one call may carry, " + number(why.limit) + ": split it";
     case Refusal::no_atomic:
-      return m + "operation " + number(why.asked) + " on datatype " + number(why.limit) +
-             " does not exist in this family: ask atomicvalid() first";
+      if (config.rules.has_atomic(static_cast<nic::Datatype>(why.limit), static_cast<nic::AtomicOp>(why.asked),
+                                  static_cast<nic::AtomicFamily>(why.element), 0)) {
+        return m + op_name(why.asked) + " on " + datatype_name(why.limit) + " does not exist as " +
+               family_name(why.element) + " with these flags: leave the flags out";
+      }
+      return m + op_name(why.asked) + " on " + datatype_name(why.limit) + " does not exist as " +
+             family_name(why.element) + "\n  these exist: " + ops_of(config.rules, why.limit, why.element) +
+             "\n  try: one of them; atomicvalid() and its forms tell before the call";
     case Refusal::part_element:
       return m + "a buffer of " + number(why.asked) + " bytes is no whole number of elements of " +
              number(why.element) + " bytes" + why.what;

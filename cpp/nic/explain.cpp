@@ -19,15 +19,24 @@ const mem::MrEntry* entry_of(const wire::RmaRange& range, const Route& route) no
   return slot < table.mr_count_max() ? &table.mr(slot) : nullptr;
 }
 
+// A key of cached memory reaches pages around its region too: addresses count from the region's start, and its table
+// entry begins so many bytes before that. 0 for other keys.
+uint64_t before_region(uint64_t base) noexcept {
+  const bool negative = static_cast<int64_t>(base) < 0;
+  return negative ? 0 - base : 0;
+}
+
 std::string region_text(const wire::RmaRange& range, const Route& route) {
   const mem::MrEntry* e = entry_of(range, route);
   if (e == nullptr) return {};
   const uint32_t access = mem::load_relaxed(e->access);
   const bool read = (access & mem::kRemoteRead) != 0, write = (access & mem::kRemoteWrite) != 0;
-  char text[160];
-  std::snprintf(text, sizeof(text), " (the region has %llu B from address 0x%llx, access %s)",
-                static_cast<unsigned long long>(mem::load_relaxed(e->length)),
-                static_cast<unsigned long long>(mem::load_relaxed(e->base)),
+  const uint64_t base = mem::load_relaxed(e->base), before = before_region(base);
+  char text[192];
+  std::snprintf(text, sizeof(text), " (%s %llu B from address %s0x%llx, access %s)",
+                before != 0 ? "the memory of this key, whose region is a part of it, has" : "the region has",
+                static_cast<unsigned long long>(mem::load_relaxed(e->length)), before != 0 ? "-" : "",
+                static_cast<unsigned long long>(before != 0 ? before : base),
                 read && write ? "REMOTE_READ REMOTE_WRITE"
                 : read        ? "REMOTE_READ"
                 : write       ? "REMOTE_WRITE"
@@ -71,14 +80,15 @@ std::string addressing_text(const wire::RmaRange& range, const Route& route) {
   }
   const uint64_t base = mem::load_relaxed(e->base), length = mem::load_relaxed(e->length),
                  local = mem::load_relaxed(e->local_addr);
-  if (base == 0 && range.addr - local < length) {
+  const uint64_t before = before_region(base), offset = range.addr - local - before;
+  if ((base == 0 || before != 0) && range.addr - local < length && offset < length) {
     std::snprintf(text, sizeof(text),
                   "; it is a virtual address of the region, whose domain was opened without MR_VIRT_ADDR: give the "
                   "offset 0x%llx",
-                  static_cast<unsigned long long>(range.addr - local));
+                  static_cast<unsigned long long>(offset));
     return text;
   }
-  if (base != 0 && range.addr < length) {
+  if (base != 0 && before == 0 && range.addr < length) {
     std::snprintf(text, sizeof(text),
                   "; it is an offset, and the region's domain was opened with MR_VIRT_ADDR: give the virtual address "
                   "0x%llx",
@@ -132,7 +142,9 @@ std::string Endpoint::describe_status(std::string text, const wire::RmaRange& ra
   switch (status) {
     case Status::no_key:
       if (range.key == wire::kKeyNotAvail) {
-        return text + "the owner registered the region without rights for peers: no other process can access it";
+        return text +
+               "KEY_NOTAVAIL is not a key: the owner's region is not enabled, or was registered without rights for "
+               "peers";
       }
       if (const std::string kinds = kinds_text(range, route); !kinds.empty()) return text + kinds;
       return text + "no region there has this key: register the region, and compare the key with its owner's";

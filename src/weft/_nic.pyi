@@ -786,7 +786,8 @@ class CompletionQueueCore:
         """
         As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).
 
-        fi_addr is ADDR_NOTAVAIL for operations of this side, and for peers that are not in the address vector.
+        fi_addr is ADDR_NOTAVAIL for operations of this side, for peers that are not in the address vector, and if
+        the endpoint was opened without fi.SOURCE in its capabilities.
         Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom.
         """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -467,12 +468,78 @@ def test_atomic_unknown_operation_or_datatype_is_refused(duo: Duo, number: int) 
     assert not memory.any()
 
 
+ARRAYS: dict[str, Any] = {
+    "float64": np.ones(2),
+    "int64": np.ones(2, np.int64),
+    "uint32": np.ones(2, np.uint32),
+    "swapped": np.ones(2, np.dtype(np.uint64).newbyteorder()),
+    "times": np.ones(2, "M8[s]"),
+    "memoryview": memoryview(np.ones(2)),
+    "array.array": array.array("d", [1.0, 1.0]),
+    "ioc": fi.Ioc(np.ones(2)),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_atomic_refuses_an_array_of_another_datatype(duo: Duo, kind: str) -> None:
+    """The bits of 1.0 added as an integer are no sum of anything: the array's dtype has to be the datatype."""
+    initiator, target, peer = duo
+    memory = target_array(target, np.zeros(2, np.uint64))
+    wrong, right, result = ARRAYS[kind], np.ones(2, np.uint64), np.zeros(2, np.uint64)
+    one = kind != "ioc"
+    where = {"dest_addr": peer, "addr": 0, "key": KEY, "datatype": fi.UINT64}
+    calls: list[Callable[[], object]] = [lambda: initiator.ep.atomicv([wrong], op=fi.SUM, **where)]
+    msg = fi.MsgAtomic([wrong], [fi.RmaIoc(0, 2, KEY)], peer, fi.UINT64, fi.SUM)
+    calls.append(lambda: initiator.ep.atomicmsg(msg))
+    if one:
+        calls += [
+            lambda: initiator.ep.atomic(wrong, op=fi.SUM, **where),
+            lambda: initiator.ep.inject_atomic(wrong, peer, 0, KEY, fi.UINT64, fi.SUM),
+            lambda: initiator.ep.fetch_atomic(wrong, result=result, op=fi.SUM, **where),
+            lambda: initiator.ep.fetch_atomic(right, result=wrong, op=fi.SUM, **where),
+            lambda: initiator.ep.compare_atomic(right, compare=wrong, result=result, op=fi.CSWAP, **where),
+        ]
+    for call in calls:
+        with pytest.raises(fi.InvalidArgument, match="and the datatype is UINT64\n  rule: elements are taken as they"):
+            call()
+    assert not memory.any()
+
+
+@pytest.mark.parametrize("datatype", fi.Datatype)
+def test_datatypes_and_operations_have_their_names_in_refusals(duo: Duo, datatype: fi.Datatype) -> None:
+    initiator, _, peer = duo
+    if datatype == fi.VOID:
+        return
+    where = {"dest_addr": peer, "addr": 0, "key": KEY, "datatype": datatype}
+    with pytest.raises(fi.InvalidArgument, match=f"and the datatype is {datatype}\n"):
+        initiator.ep.atomic(np.zeros(4, "M8[s]"), op=fi.SUM, **where)
+    word = np.zeros(32, np.uint8)
+    for op in (*COMPARE, fi.ATOMIC_READ):
+        with pytest.raises(fi.NotSupported, match=f"{op} on {datatype}"):
+            initiator.ep.atomic(word, op=op, **where)
+    for op in BASE:
+        with pytest.raises(fi.NotSupported, match=f"{op} on {datatype}"):
+            initiator.ep.compare_atomic(word, compare=word, result=word, op=op, **where)
+
+
+@pytest.mark.parametrize("bits", [np.uint8, np.dtype("V8"), np.dtype("S8")])
+def test_atomic_takes_bytes_as_they_are(duo: Duo, bits: Any) -> None:
+    initiator, target, peer = duo
+    memory = target_array(target, np.zeros(2, np.uint64))
+    one = np.array([1], np.uint64)
+    where = {"dest_addr": peer, "addr": 0, "key": KEY, "datatype": fi.UINT64, "op": fi.SUM}
+    for buf in (one.view(bits), memoryview(one.tobytes()), one.tobytes(), bytearray(one.tobytes())):
+        initiator.ep.atomic(buf, **where)
+        initiator.wait()
+    assert memory.tolist() == [4, 0]
+
+
 def test_atomic_on_a_part_of_an_element_is_refused(duo: Duo) -> None:
     """A buffer of 12 bytes for 8-byte elements is refused, instead of dropping four bytes; `count` is unambiguous."""
     initiator, target, peer = duo
     memory = np.zeros(2, np.uint64)
     target.reg(memory, requested_key=KEY)
-    ones, result = np.ones(3, np.uint32), np.zeros(3, np.uint32)
+    ones, result = np.ones(3, np.uint32).view(np.uint8), np.zeros(12, np.uint8)
     where = {"dest_addr": peer, "addr": 0, "key": KEY, "datatype": fi.UINT64}
     for call in (
         lambda: initiator.ep.atomic(ones, op=fi.SUM, **where),

@@ -114,7 +114,24 @@ class Explanation:
         """The candidates that do not, each with the hints that rejected it."""
         return [c for c in self.candidates if not c.accepted]
 
+    @property
+    def folded(self) -> list[tuple[Candidate, int]]:
+        """For readers: the candidates of the provider that the hints name, equal ones once, each with their number.
+
+        Two are equal if they were rejected for the same reasons, or accepted with the same capabilities.
+        """
+        named = [c for c in self.candidates if all(r.hint != "fabric_attr.prov_name" for r in c.rejections)]
+        found: dict[str, tuple[Candidate, int]] = {}
+        for one in named or self.candidates:
+            first, count = found.get(str(one), (one, 0))
+            found[str(one)] = first, count + 1
+        return list(found.values())
+
     def __str__(self) -> str:
-        return "\n".join([f"  {c}" for c in self.candidates] + [f"  {n}" for n in self.notes])
+        lines = []
+        for one, count in self.folded:
+            head, *rest = str(one).split("\n")
+            lines.append("\n".join([f"  {head}{'' if count == 1 else f' ({count} equal offers)'}", *rest]))
+        return "\n".join(lines + [f"  {n}" for n in self.notes])
 
     __repr__ = __str__
