@@ -64,6 +64,8 @@ def near(path: str, tests: Path = TESTS) -> set[str]:
         if not area:
             return set(SMOKE)
         return _of_object(name, tests / area, area) or {area}
+    if path == "README.md":
+        return {"meta/test_readme.py", "meta/test_packaging.py"}
     if parts[0] == "docs" or path.endswith(".md"):
         return {"meta/test_docs.py"}
     if parts[0] == "examples":
