@@ -285,14 +285,17 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c)
     Buf length;
     if (!folded) {
       if (!to_datatype(method, c, c.buf, &datatype) || !length.acquire_host(c.buf, false)) return nullptr;
-      const auto found = nic::reduce_op(static_cast<uint16_t>(op), datatype);
+      const auto found = nic::reduce_op(static_cast<uint16_t>(op), datatype);  // for its length
       size_t bytes = 0;
       if (found && op <= 0xffff && !to_bytes(method, c, *found, datatype, length.length, &count, &bytes))
         return nullptr;
       length.release();
     }
     PyObject* const result = c.result != nullptr ? c.result : Py_None;
-    if (!fold_buffers(method, c.buf, result, count, static_cast<uint64_t>(datatype), op, folded, false)) return nullptr;
+    if (!fold_buffers(method, c.buf, result, count, static_cast<uint64_t>(datatype), op, folded, false,
+                      core->ep->config().prefer_numbers)) {
+      return nullptr;
+    }
     Py_RETURN_NONE;
   }
   Buf buf, result;
@@ -313,7 +316,8 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c)
     nic::Datatype datatype;
     if (!to_datatype(method, c, c.buf, &datatype)) return nullptr;
     const auto number = static_cast<uint16_t>(std::min<uint64_t>(op, 0xffff));
-    const auto found = accelerated ? nic::reduce_op(number, datatype) : nic::general_reduce_op(number, datatype);
+    const auto found = accelerated ? nic::reduce_op(number, datatype, core->ep->config().prefer_numbers)
+                                   : nic::general_reduce_op(number, datatype);
     if (!found) {
       fail(fi_err::kEINVAL, method,
            "operation " + std::to_string(op) + " on datatype " + std::to_string(static_cast<int>(datatype)) +

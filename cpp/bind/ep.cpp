@@ -124,7 +124,7 @@ void register_endpoint(Module& m) {
              const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths,
              const std::optional<std::pair<uint8_t, uint8_t>>& commands, uint32_t page_requests, bool own_vni,
              bool tells_context, uint8_t target_order, const nic::MessageConfig* messages, uint64_t rx_op_flags,
-             uint64_t rx_iov_limit, std::optional<std::pair<bool, bool>> collectives) {
+             uint64_t rx_iov_limit, std::optional<std::tuple<bool, bool, bool>> collectives) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -154,7 +154,9 @@ void register_endpoint(Module& m) {
             of_messages.receive_flags = rx_op_flags;
             of_messages.recv_iov_max = limit(rx_iov_limit, of_messages.recv_iov_max);
             config.rules.mr_local = d.box->mr_local;
-            if (collectives) std::tie(config.accelerated, config.rules.mr_collective) = *collectives;
+            if (collectives) {
+              std::tie(config.accelerated, config.prefer_numbers, config.rules.mr_collective) = *collectives;
+            }
             config.rules.mr_hmem = d.box->mr_hmem;
             config.rules.hmem = d.box->hmem;
             config.rules.desc_ignored = desc_ignored.value_or(d.box->desc_ignored);
@@ -209,8 +211,9 @@ void register_endpoint(Module& m) {
           "messages                  how messages are sent and received; None: the defaults of MessageConfig.\n"
           "rx_op_flags               flags of receives whose call takes no flags.\n"
           "rx_iov_limit              as iov_limit, for receives.\n"
-          "collectives               (accelerated, mr_collective): with Slingshot's operators, accumulators and\n"
-          "                          errors; buffers must be registered for collectives. None: neither.")
+          "collectives               (accelerated, prefer_numbers, mr_collective): with Slingshot's operators,\n"
+          "                          accumulators and errors; MIN, MAX and MINMAXLOC of a NaN and a number are the\n"
+          "                          number; buffers must be registered for collectives. None: none of these.")
       .def(
           "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
           nb::arg("bytes"),

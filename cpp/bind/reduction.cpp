@@ -16,11 +16,11 @@ bool fits(uint64_t number) noexcept {
   return number <= std::numeric_limits<T>::max();
 }
 
-std::optional<nic::ReduceOp> opcode(uint64_t op, uint64_t datatype, bool general) {
+std::optional<nic::ReduceOp> opcode(uint64_t op, uint64_t datatype, bool general, bool prefer_numbers = false) {
   if (!fits<uint16_t>(op) || !fits<uint16_t>(datatype)) return std::nullopt;
   const auto type = static_cast<nic::Datatype>(datatype);
   const auto number = static_cast<uint16_t>(op);
-  return general ? nic::general_reduce_op(number, type) : nic::reduce_op(number, type);
+  return general ? nic::general_reduce_op(number, type) : nic::reduce_op(number, type, prefer_numbers);
 }
 
 bool refuse(const char* method, const std::string& why) {
@@ -38,8 +38,8 @@ constexpr const char* kNoAccumulator =
     "these 64 bytes are no accumulator\n  try: zeros before the first call, and no other writes to them";
 
 std::optional<nic::Partial> source(const char* method, const Buf& buf, uint64_t count, uint64_t datatype, uint64_t op,
-                                   bool general) {
-  const auto found = opcode(op, datatype, general);
+                                   bool general, bool prefer_numbers) {
+  const auto found = opcode(op, datatype, general, prefer_numbers);
   if (!found) {
     refuse(method, "operation " + std::to_string(op) + " on datatype " + std::to_string(datatype) +
                        " is no reduction here\n  try: Domain.query_collective, which knows the supported pairs");
@@ -59,7 +59,7 @@ std::optional<nic::Partial> source(const char* method, const Buf& buf, uint64_t 
 }  // namespace
 
 bool fold_buffers(const char* method, PyObject* buf, PyObject* result, uint64_t count, uint64_t datatype, uint64_t op,
-                  bool pre_reduced, bool general) {
+                  bool pre_reduced, bool general, bool prefer_numbers) {
   if (buf == Py_None || result == Py_None) return refuse(method, "buf and result are needed, not None");
   Buf from, into;
   if (!from.acquire_host(buf, false) || !into.acquire_host(result, true)) return false;
@@ -68,7 +68,8 @@ bool fold_buffers(const char* method, PyObject* buf, PyObject* result, uint64_t 
   if ((from.bare && !bare_is_there(from, method, false)) || (into.bare && !bare_is_there(into, method, true))) {
     return false;
   }
-  const auto partial = pre_reduced ? nic::pre_reduced(from.data) : source(method, from, count, datatype, op, general);
+  const auto partial =
+      pre_reduced ? nic::pre_reduced(from.data) : source(method, from, count, datatype, op, general, prefer_numbers);
   if (!partial) return pre_reduced ? refuse(method, std::string("buf: ") + kNoAccumulator) : false;
   if (!nic::fold(into.data, *partial)) return refuse(method, std::string("result: ") + kNoAccumulator);
   return true;
@@ -88,15 +89,16 @@ void register_reduction(Module& m) {
   m.def(
       "fold",
       [](nb::handle buf, nb::handle result, uint64_t count, uint64_t datatype, uint64_t op, bool pre_reduced,
-         bool general) {
-        if (!fold_buffers("fold", buf.ptr(), result.ptr(), count, datatype, op, pre_reduced, general)) {
+         bool general, bool prefer_numbers) {
+        if (!fold_buffers("fold", buf.ptr(), result.ptr(), count, datatype, op, pre_reduced, general, prefer_numbers)) {
           throw nb::python_error();
         }
       },
       nb::arg("buf").none(), nb::arg("result").none(), nb::arg("count"), nb::arg("datatype"), nb::arg("op"),
-      nb::arg("pre_reduced") = false, nb::arg("general") = false,
+      nb::arg("pre_reduced") = false, nb::arg("general") = false, nb::arg("prefer_numbers") = false,
       "Folds count elements of buf into the accumulator result (64 bytes, zeroed first): a reduction with FI_MORE.\n"
-      "pre_reduced: buf is an accumulator too; count, datatype and op are then not read.");
+      "pre_reduced: buf is an accumulator too; count, datatype and op are then not read. prefer_numbers: MIN, MAX and\n"
+      "MINMAXLOC of a NaN and a number are the number.");
   m.def(
       "unfold",
       [](nb::handle accumulator, nb::handle out, uint64_t count, uint64_t datatype) -> std::optional<int> {

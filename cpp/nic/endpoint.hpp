@@ -102,6 +102,7 @@ struct EndpointConfig {
   MessageConfig messages;
   CommandQueueConfig commands;
   bool accelerated = false;        // collectives as on Slingshot: its operators, accumulators and errors
+  bool prefer_numbers = false;     // of accelerated reductions: reduce_op()
   uint32_t page_requests_max = 0;  // missing pages that one transfer gets in time (paging.cpp); 0: all
   OpRules rules;                   // enforced by cpp/call before post()
 };

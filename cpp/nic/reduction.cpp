@@ -404,7 +404,7 @@ uint8_t thread_rounding() noexcept {
   return rounding;
 }
 
-std::optional<ReduceOp> reduce_op(uint16_t op, Datatype datatype) noexcept {
+std::optional<ReduceOp> reduce_op(uint16_t op, Datatype datatype, bool prefer_numbers) noexcept {
   const bool is_int = datatype == Datatype::int64;
   const bool is_float = datatype == Datatype::float64;
   const bool is_unsigned = datatype == Datatype::uint8 || datatype == Datatype::uint16 ||
@@ -423,13 +423,13 @@ std::optional<ReduceOp> reduce_op(uint16_t op, Datatype datatype) noexcept {
     case static_cast<uint16_t>(AtomicOp::bxor):
       return only(is_unsigned, ReduceOp::bxor);
     case static_cast<uint16_t>(AtomicOp::min):
-      return either(ReduceOp::int_min, ReduceOp::float_min);
+      return either(ReduceOp::int_min, prefer_numbers ? ReduceOp::float_minnum : ReduceOp::float_min);
     case static_cast<uint16_t>(AtomicOp::max):
-      return either(ReduceOp::int_max, ReduceOp::float_max);
+      return either(ReduceOp::int_max, prefer_numbers ? ReduceOp::float_maxnum : ReduceOp::float_max);
     case static_cast<uint16_t>(AtomicOp::sum):
       return either(ReduceOp::int_sum, is_float ? ReduceOp(code(ReduceOp::float_sum) + thread_rounding()) : ReduceOp{});
     case kCxiMinmaxloc:
-      return either(ReduceOp::int_minmaxloc, ReduceOp::float_minmaxloc);
+      return either(ReduceOp::int_minmaxloc, prefer_numbers ? ReduceOp::float_minmaxnumloc : ReduceOp::float_minmaxloc);
     case kCxiMinnum:
       return only(is_float, ReduceOp::float_minnum);
     case kCxiMaxnum:

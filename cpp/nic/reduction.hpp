@@ -115,10 +115,11 @@ static_assert(offsetof(Partial, contributions) == 32 && offsetof(Partial, op) ==
 /// call is refused. Sums of doubles take the calling thread's rounding. Any numbers may be given.
 ///   bor band bxor: uint8 to uint64.   min max sum minmaxloc: int64, float64.   minnum maxnum minmaxnumloc repsum:
 ///   float64.
-/// Model: the provider's own code accepts int8 to int32 for bit operations and gives min, max and minmaxloc of doubles
-/// the NUM operation. fi_cxi(7) says otherwise ("Only unsigned bitwise operators", "MIN(NaN, value) => NaN"); we follow
-/// the page.
-[[nodiscard]] std::optional<ReduceOp> reduce_op(uint16_t op, Datatype datatype) noexcept;
+/// prefer_numbers: min, max and minmaxloc of doubles are the NUM operations, as in the provider's code of later
+/// releases; fi_cxi(7) says otherwise ("MIN(NaN, value) => NaN").
+/// Model: that code also accepts int8 to int32 for bit operations; we follow the page ("Only unsigned bitwise
+/// operators").
+[[nodiscard]] std::optional<ReduceOp> reduce_op(uint16_t op, Datatype datatype, bool prefer_numbers = false) noexcept;
 
 /// The same for the general provider: min max sum prod lor land bor band lxor bxor, on every datatype that fi_atomic
 /// has for them. They have atomic_apply's arithmetic: integers wrap, min and max skip NaN.

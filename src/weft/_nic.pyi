@@ -1181,10 +1181,11 @@ def reduction_bytes(op: int, datatype: int, count: int, general: bool = False) -
     operation on the datatype. general: operations of the general provider.
     """
 
-def fold(buf: object | None, result: object | None, count: int, datatype: int, op: int, pre_reduced: bool = False, general: bool = False) -> None:
+def fold(buf: object | None, result: object | None, count: int, datatype: int, op: int, pre_reduced: bool = False, general: bool = False, prefer_numbers: bool = False) -> None:
     """
     Folds count elements of buf into the accumulator result (64 bytes, zeroed first): a reduction with FI_MORE.
-    pre_reduced: buf is an accumulator too; count, datatype and op are then not read.
+    pre_reduced: buf is an accumulator too; count, datatype and op are then not read. prefer_numbers: MIN, MAX and
+    MINMAXLOC of a NaN and a number are the number.
     """
 
 def unfold(accumulator: object, out: object, count: int, datatype: int) -> int | None:
@@ -1771,7 +1772,7 @@ class MessageConfig:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0, collectives: tuple[bool, bool] | None = None) -> None:
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0, collectives: tuple[bool, bool, bool] | None = None) -> None:
         """
         fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.
         iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the
@@ -1795,8 +1796,9 @@ class EndpointCore:
         messages                  how messages are sent and received; None: the defaults of MessageConfig.
         rx_op_flags               flags of receives whose call takes no flags.
         rx_iov_limit              as iov_limit, for receives.
-        collectives               (accelerated, mr_collective): with Slingshot's operators, accumulators and
-                                  errors; buffers must be registered for collectives. None: neither.
+        collectives               (accelerated, prefer_numbers, mr_collective): with Slingshot's operators,
+                                  accumulators and errors; MIN, MAX and MINMAXLOC of a NaN and a number are the
+                                  number; buffers must be registered for collectives. None: none of these.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:

@@ -212,6 +212,21 @@ def test_minmaxnumloc_skips_a_nan_with_its_index() -> None:
             assert (out.minidx, out.maxidx) == (0, 0)
 
 
+def test_current_release_folds_minima_and_maxima_of_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cxip_coll.c: FI_MIN, FI_MAX and FI_CXI_MINMAXLOC of doubles are the NUM operations; integers are as before."""
+    monkeypatch.setenv("WEFT_CXI_RELEASE", "current")
+    for op in (fi.MIN, fi.MAX):
+        assert reduced(op, fi.DOUBLE, [NAN], [2.0]) == [2.0]
+        assert math.isnan(reduced(op, fi.DOUBLE, [NAN], [NAN])[0])
+    accumulator = cxi.CollAccumulator()
+    for rank, value in enumerate([NAN, 5.0, 4.0]):
+        accumulator.fold(cxi.CollFltMinmax(value, rank, value, rank), 1, fi.DOUBLE, cxi.MINMAXLOC)
+    out = cxi.CollFltMinmax()
+    accumulator.result(out, 1, fi.DOUBLE)
+    assert (out.minval, out.minidx, out.maxval, out.maxidx) == (4.0, 2, 5.0, 1)
+    assert reduced(fi.MIN, fi.INT64, [7], [-7]) == [-7]
+
+
 def test_signalling_nan_becomes_quiet() -> None:
     signalling = struct.pack("<Q", 0x7FF0000000000001)
     accumulator = cxi.CollAccumulator()

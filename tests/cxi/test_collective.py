@@ -203,6 +203,23 @@ def test_nan_spoils_plain_minima_and_the_num_forms_skip_it(three: list[Member]) 
             assert math.isnan(result[0]) if expected is None else result[0] == expected
 
 
+def test_current_release_prefers_numbers_in_minima_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cxip_coll.c: FI_MIN, FI_MAX and FI_CXI_MINMAXLOC of doubles are the NUM operations."""
+    monkeypatch.setenv("WEFT_CXI_RELEASE", "current")
+    with members(3, "cxi", format=fi.CQ_FORMAT_MSG) as three:
+        join_all(three)
+        values = [np.array([one, -one]) for one in (5.0, math.nan, 7.0)]
+        for op, expected in ((fi.MIN, [5.0, -7.0]), (fi.MAX, [7.0, -5.0])):
+            assert [one.tolist() for one in reduced(three, values, op)] == [expected] * 3
+        located = [cxi.CollFltMinmax(one, rank, one, rank) for rank, one in enumerate((math.nan, 5.0, 4.0))]
+        results = [cxi.CollFltMinmax() for _ in three]
+        for one, buf, out in zip(three, located, results, strict=True):
+            one.ep.allreduce(buf, 1, None, out, None, one.groups[0].addr, fi.DOUBLE, cxi.MINMAXLOC)
+        completed(three)
+        for out in results:
+            assert (out.minval, out.minidx, out.maxval, out.maxidx) == (4.0, 2, 5.0, 1)
+
+
 @pytest.mark.clause("cxi.coll.op-repsum", "cxi.coll.repsum-reproducible", "cxi.coll.repsum-count")
 def test_reproducible_sum_is_exact_in_any_order(three: list[Member]) -> None:
     """FI_CXI_REPSUM gives the same bits in whatever order the doubles are added."""

@@ -158,6 +158,7 @@ class BaseEndpoint(_Unknown):
     inject_context = False  # the entry of a failed inject call has the endpoint's context
     fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
     accelerated = False  # collectives as on Slingshot: its operators, accumulators and errors
+    prefer_numbers = False  # of accelerated collectives: MIN, MAX and MINMAXLOC of a NaN and a number are the number
     min_multi_recv = 0  # OPT_MIN_MULTI_RECV
     min_multi_recv_max = (1 << 63) - 1
 
@@ -247,6 +248,7 @@ class BaseEndpoint(_Unknown):
             "rx_iov_limit": int(self.info.rx_attr.iov_limit or self.domain.offer.info.rx_attr.iov_limit),
             "collectives": (
                 self.accelerated,
+                self.prefer_numbers,
                 bool(self.info.caps & Flag.COLLECTIVE and self.domain.info.domain_attr.mr_mode & MrMode.MR_COLLECTIVE),
             ),
         }

@@ -87,6 +87,7 @@ class CxiEndpoint(BaseEndpoint):
         self.messages = self._of_messages = messages.rules(info, domain.options, domain.device)
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
+        self.prefer_numbers = profile.load().num_extremes
         self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)
         if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
             self.op_rules.only_receives_cancel = False  # also a message between two attempts

@@ -55,6 +55,7 @@ class Profile:
                        always does.
     endpoint_vnis      an endpoint may have another VNI of its service than its domain.
     unreliable_fetches   atomics that return a value take FI_CXI_UNRELIABLE.
+    num_extremes       MIN, MAX and MINMAXLOC of doubles are the NUM variants, which skip a NaN.
     compat             the old numbers of FI_ADDR_CXI and FI_PROTO_CXI are: 0 unknown, 1 known too, 2 the only ones
                        (FI_CXI_COMPAT).
     """
@@ -79,6 +80,7 @@ class Profile:
     fork_copies: bool = False
     endpoint_vnis: bool = False
     unreliable_fetches: bool = False
+    num_extremes: bool = False
     compat: int = 1
 
 
@@ -97,6 +99,7 @@ RELEASES = {
         fork_copies=True,
         endpoint_vnis=True,
         unreliable_fetches=True,
+        num_extremes=True,
         compat=0,
     ),
 }

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from ... import _nic, errors
 from ...fi._args import whole as _whole
 from ...flags import Flag
+from . import profile
 from .names import CollectiveFlag, CommKeyType
 
 __all__ = [
@@ -84,7 +85,8 @@ class CollAccumulator(ctypes.Structure):
         if int(flags) & ~int(Flag.MORE | CollectiveFlag.PRE_REDUCED):
             raise errors.BadFlags(f"fold: flags {int(flags):#x}; known: PRE_REDUCED, MORE", op="fold")
         pre_reduced = bool(int(flags) & CollectiveFlag.PRE_REDUCED)
-        _nic.fold(buf, self, int(count), int(datatype), int(op), pre_reduced)
+        prefer_numbers = profile.load().num_extremes
+        _nic.fold(buf, self, int(count), int(datatype), int(op), pre_reduced, prefer_numbers=prefer_numbers)
 
     def result(self, out: Any, count: int, datatype: int) -> int:
         """Write what the accumulator holds, as a reduction of this member alone would give it.
