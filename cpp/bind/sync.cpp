@@ -8,72 +8,26 @@
 #include <chrono>
 #include <thread>
 
-#include "bind/ep.hpp"
+#include "bind/asking.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 #include "bind/with.hpp"
-#include "nic/window.hpp"
 #include "sync/object.hpp"
 #include "sync/wait.hpp"
 
 namespace weft::bind {
-
-namespace {
-
-using sync::Call;
-using sync::Op;
-using sync::Outcome;
-
-// An object, as far as this process maps it.
-struct SyncCore {
-  std::shared_ptr<NicBox> box;  // outlives `keep`
-  std::shared_ptr<nic::Hold> keep;
-  sync::Object object;  // head: null: not mapped
-  uint64_t mine = 0;    // holder_word() of this process
-  const std::atomic<uint32_t>* parked = nullptr;
-  std::atomic<bool> closing{false};
-  bool records = false;        // queue: every item goes through Python
-  sync::Seat* seat = nullptr;  // semaphore: of this process's permits, as the last take() found it
-  uint64_t tag = 0;
-
-  // HOT. False: the Python method finds out why.
-  [[nodiscard]] bool ready() const noexcept {
-    return object.head != nullptr && box->fork_generation == g_fork_generation && keep->current() &&
-           !closing.load(std::memory_order_relaxed);
-  }
-  // The object has changed: the owner's NIC looks at the calls that are parked there.
-  void tell() const noexcept {
-    // SYNC POINT: every change ends with a full barrier (sync/word.hpp), so either this sees that a call is parked, or
-    // the NIC that parks it sees the change.
-    if (parked->load(std::memory_order_seq_cst) != 0) [[unlikely]]
-      wake();
-  }
-  [[gnu::noinline]] void wake() const noexcept {
-    link::Peer& peer = keep->peer();
-    if (peer.same_process) {
-      box->host->nic().wake_parked();
-    } else {
-      peer.link()->wake(peer);
-    }
-  }
-  [[nodiscard]] Call call(Op op) const noexcept {
-    Call c;
-    c.op = op;
-    c.who = box->host->world().self();
-    return c;
-  }
-};
-struct LockCore : SyncCore {};
-struct SemaphoreCore : SyncCore {};
-struct EventCore : SyncCore {};
-struct BarrierCore : SyncCore {};
-struct QueueCore : SyncCore {};
 
 // HOT. An object whose __init__() has not run has no C++ part: it is like one that is not mapped.
 SyncCore* core_of(PyObject* self) {
   static SyncCore none;
   return nb::inst_ready(self) ? nb::inst_ptr<SyncCore>(self) : &none;
 }
+
+namespace {
+
+using sync::Call;
+using sync::Op;
+using sync::Outcome;
 
 // A method of the Python subclass with the same arguments.
 PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
@@ -91,6 +45,31 @@ PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args = nullpt
 }
 PyObject* interned(const char* text) {
   return PyUnicode_InternFromString(text);
+}
+
+// As forward(), for a call that takes something: an exception that ends the Python method undoes what it has taken.
+PyObject* forward_taking(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
+                         PyObject* kwnames = nullptr) {
+  Deed deed(core_of(self), self);
+  PyObject* found = forward(self, name, args, nargs, kwnames);
+  if (found == nullptr) deed.undo();
+  return found;
+}
+// As forward(), for a call that gives something back, which must happen, whatever signal handlers raise: what is raised
+// before the call has got as far as the object is raised afterwards.
+PyObject* forward_giving(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
+                         PyObject* kwnames = nullptr) {
+  constexpr int kAttempts = 4;
+  Deed deed(core_of(self), self);
+  PyObject* found = forward(self, name, args, nargs, kwnames);
+  if (found != nullptr || deed.posted()) return found;
+  const HeldError error;
+  for (int i = 1; i < kAttempts && found == nullptr && !deed.posted(); ++i) {
+    found = forward(self, name, args, nargs, kwnames);
+    PyErr_Clear();
+  }
+  Py_XDECREF(found);
+  return nullptr;
 }
 
 // ---- locks ---------------------------------------------------------------------------------------------------------
@@ -136,24 +115,28 @@ PyObject* lock_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     return nullptr;
   }
   static PyObject* const name = interned("_acquire");
-  return forward(self, name, args, nargs, kwnames);
+  return forward_taking(self, name, args, nargs, kwnames);
 }
 PyObject* lock_try_acquire(PyObject* self, PyObject*) {
   if (take(core_of(self))) [[likely]]
     Py_RETURN_TRUE;
   static PyObject* const name = interned("_try_acquire");
-  return forward(self, name);
+  return forward_taking(self, name);
+}
+PyObject* lock_recover(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const name = interned("_recover");
+  return forward_taking(self, name, args, nargs, kwnames);
 }
 PyObject* lock_release(PyObject* self, PyObject*) {
   if (release(core_of(self))) [[likely]]
     Py_RETURN_NONE;
   static PyObject* const name = interned("_release");
-  return forward(self, name);
+  return forward_giving(self, name);
 }
 PyObject* lock_enter(PyObject* self) {
   if (!take(core_of(self)) && !take_soon(core_of(self))) [[unlikely]] {
     static PyObject* const name = interned("_acquire");
-    PyObject* taken = forward(self, name);
+    PyObject* taken = forward_taking(self, name);
     if (taken == nullptr) return nullptr;
     Py_DECREF(taken);
   }
@@ -189,7 +172,11 @@ PyObject* semaphore_acquire(PyObject* self, PyObject* const* args, Py_ssize_t na
       Py_RETURN_TRUE;
   }
   static PyObject* const name = interned("_acquire");
-  return forward(self, name, args, nargs, kwnames);
+  return forward_taking(self, name, args, nargs, kwnames);
+}
+PyObject* semaphore_try_acquire(PyObject* self, PyObject*) {
+  static PyObject* const name = interned("_try_acquire");
+  return forward_taking(self, name);
 }
 PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
@@ -200,7 +187,7 @@ PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t na
     }
   }
   static PyObject* const name = interned("_release");
-  return forward(self, name, args, nargs, kwnames);
+  return forward_giving(self, name, args, nargs, kwnames);
 }
 PyObject* semaphore_enter(PyObject* self) {
   PyObject* taken = semaphore_acquire(self, nullptr, 0, nullptr);
@@ -269,28 +256,36 @@ std::byte* scratch() {
   return memory.get();
 }
 
-// The object of a record's bytes.
-PyObject* item_of(uint64_t type, const std::byte* data, uint64_t length) {
-  if (type == kBytes)
-    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(length));
+// A record of another type comes from memory that somebody has written into.
+PyObject* load(uint64_t type, const nb::object& bytes) {
+  if (type == kBytes) return nb::object(bytes).release().ptr();
   if (type != kPickle) {
-    PyErr_Format(PyExc_TypeError,
-                 "get: the item is a record of %llu bytes, not a pickled object; it is lost\n"
-                 "  try: weft.Queue(name, dtype=..., shape=...), as the process that put it",
-                 static_cast<unsigned long long>(length));
+    PyErr_Format(PyExc_TypeError, "get: the item is a record of %zd bytes, not a pickled object; it is lost",
+                 PyBytes_GET_SIZE(bytes.ptr()));
     return nullptr;
   }
-  if (!find_pickle()) return nullptr;
-  // Read from a bytes object: `data` is the thread's scratch memory, which code run by loads() may use.
-  const nb::object bytes =
-      nb::steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(data), static_cast<Py_ssize_t>(length)));
-  return bytes.is_valid() ? PyObject_CallOneArg(g_loads, bytes.ptr()) : nullptr;
+  return find_pickle() ? PyObject_CallOneArg(g_loads, bytes.ptr()) : nullptr;
+}
+// The object of the record that a deed has. If it was a signal handler that raised while code of the object's class
+// ran, the record is not lost: what can be loaded at a second attempt is given back.
+PyObject* deliver(Deed& deed) {
+  const KeptItem item = deed.item();
+  PyObject* found = load(item.type, item.bytes);
+  if (found != nullptr) return found;
+  const HeldError error;
+  PyObject* again = load(item.type, item.bytes);
+  PyErr_Clear();
+  if (again == nullptr) deed.forget_item();  // no attempt will ever succeed
+  Py_XDECREF(again);
+  return nullptr;
 }
 
 PyObject* queue_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
   static PyObject* const name = interned("_put");
-  if (nargs != 1 || kwnames != nullptr || c->records || !c->ready()) return forward(self, name, args, nargs, kwnames);
+  if (nargs != 1 || kwnames != nullptr || c->records || !c->ready()) {
+    return forward_taking(self, name, args, nargs, kwnames);
+  }
   nb::object pickled;
   PyObject* bytes = args[0];
   if (!PyBytes_CheckExact(bytes)) {
@@ -312,24 +307,40 @@ PyObject* queue_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
       Py_RETURN_NONE;
     }
   }
-  if (bytes == args[0]) return forward(self, name, args, nargs, kwnames);
+  if (bytes == args[0]) return forward_taking(self, name, args, nargs, kwnames);
   static PyObject* const later = interned("_put_pickled");
   PyObject* const given[] = {bytes};
-  return forward(self, later, given, 1);
+  return forward_taking(self, later, given, 1);
 }
 PyObject* queue_get(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
-  if (nargs == 0 && kwnames == nullptr && !c->records && c->ready()) [[likely]] {
+  Deed deed(c, self);
+  PyObject* found = nullptr;
+  if (nargs == 0 && kwnames == nullptr && !c->records && c->kept.empty() && c->ready()) [[likely]] {
     Call call = c->call(Op::get);
     call.out = scratch();
     call.out_bytes = sync::kCopyUnderGuard;
     if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
       c->tell();
-      return item_of(call.value3, call.out, call.length);
+      // Read from a bytes object: `out` is the thread's scratch memory, which code run by loads() may use.
+      nb::object bytes = nb::steal(
+          PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out), static_cast<Py_ssize_t>(call.length)));
+      if (!bytes.is_valid()) return nullptr;
+      deed.note_item(call.value3, std::move(bytes));
+      found = deliver(deed);
+      if (found == nullptr) deed.undo();
+      return found;
     }
   }
+  // The Python method delivers arrays; other items are loaded here.
   static PyObject* const name = interned("_get");
-  return forward(self, name, args, nargs, kwnames);
+  found = forward(self, name, args, nargs, kwnames);
+  if (found != nullptr && !c->records && deed.item().bytes.is_valid()) {
+    Py_DECREF(found);
+    found = deliver(deed);
+  }
+  if (found == nullptr) deed.undo();
+  return found;
 }
 
 // ---- any call ------------------------------------------------------------------------------------------------------
@@ -358,7 +369,11 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     return nullptr;
   }
   SyncCore* c = core_of(self);
+  Deed* const deed = Deed::of(c);
   const auto result = [&](uint32_t outcome, const Call& call, PyObject* payload = nullptr) {
+    if (deed != nullptr && outcome == static_cast<uint32_t>(Outcome::done)) {
+      deed->note(call.op, nullptr, call.a, call.value, call.value2, call.value3, call.state);
+    }
     PyObject* found = Py_BuildValue("(IKKKKO)", outcome, call.value, call.value2, call.value3, call.state,
                                     payload != nullptr ? payload : Py_None);
     Py_XDECREF(payload);
@@ -378,6 +393,7 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   const auto keep = c->keep;
   const sync::Object object = c->object;
   sync::World& world = box->host->world();
+  if (deed != nullptr) deed->note_posted();
   Call call = c->call(static_cast<Op>(op));
   call.a = first;
   call.b = second;
@@ -443,6 +459,13 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
         }
         if (payload == nullptr) return nullptr;
       }
+      if (outcome == Outcome::done && gets && deed != nullptr) {
+        deed->note_item(call.value3, payload != nullptr
+                                         ? nb::borrow(payload)
+                                         : nb::steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out),
+                                                                               static_cast<Py_ssize_t>(call.length))));
+        if (PyErr_Occurred()) PyErr_Clear();
+      }
       if (outcome == Outcome::done && gets) call.value = call.length;
       return result(static_cast<uint32_t>(outcome), call, payload);
     }
@@ -453,8 +476,31 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   }
 }
 
+// The first item that was got and not delivered: (type, bytes). None: there is none.
+PyObject* queue_take_kept(PyObject* self, PyObject*) {
+  SyncCore* c = core_of(self);
+  if (c->kept.empty()) Py_RETURN_NONE;
+  const KeptItem item = std::move(c->kept.front());
+  c->kept.pop_front();
+  if (Deed* const deed = Deed::of(c)) deed->note_item(item.type, item.bytes);
+  return Py_BuildValue("(KO)", static_cast<unsigned long long>(item.type), item.bytes.ptr());
+}
+PyObject* queue_keep(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  uint64_t type = 0;
+  if (nargs != 2 || !to_u64(args[0], &type) || !PyBytes_CheckExact(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "_keep(type, bytes)");
+    return nullptr;
+  }
+  core_of(self)->kept.push_back({type, nb::borrow(args[1])});
+  Py_RETURN_NONE;
+}
+
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 PyMethodDef g_core_methods[] = {
+    {"_ask", method<sync_ask>(), kFast,
+     "One call that the NIC of the array's owner does. who: (pid, start, token). Returns as _wait_for; the outcome "
+     "102\n"
+     "means that no lane is idle, 103 that the lane has an error, 104 that no answer came; the lane is then the last."},
     {"_wait_for", method<sync_wait_for>(), kFast,
      "One call on the mapped object: op is a number of sync::Op. Waits at most timeout seconds (None: no\n"
      "limit). Returns (outcome, value, value2, value3, state, bytes or None)."},
@@ -466,6 +512,11 @@ PyMethodDef g_lock_methods[] = {
      "Returns True. Raises TimedOut, which names the holder; OwnerDied (nothing is taken)."},
     {"try_acquire", method<lock_try_acquire>(), METH_NOARGS,
      "Take the lock if it is free. Returns whether it was. Raises OwnerDied."},
+    {"recover", method<lock_recover>(), kFast,
+     "Acquire the lock, also after the death of its holder.\n\n"
+     "timeout   seconds; None: no limit.\n\n"
+     "Returns True if the last holder died, and nobody has recovered the lock since: what it protects may be\n"
+     "half-changed. False: as acquire(). Raises TimedOut."},
     {"release", method<lock_release>(), METH_NOARGS,
      "Release the lock. Raises NotPermitted if another process holds it, or nobody does."},
     {nullptr, nullptr, 0, nullptr}};
@@ -473,6 +524,8 @@ PyMethodDef g_semaphore_methods[] = {{"acquire", method<semaphore_acquire>(), kF
                                       "Wait for a permit, and take it.\n\n"
                                       "timeout   seconds; None: no limit.\n\n"
                                       "Returns True. Raises TimedOut, NoSpace (too many processes have permits)."},
+                                     {"try_acquire", method<semaphore_try_acquire>(), METH_NOARGS,
+                                      "Take a permit if there is one. Returns whether it did."},
                                      {"release", method<semaphore_release>(), kFast, "Give n permits back."},
                                      {nullptr, nullptr, 0, nullptr}};
 PyMethodDef g_event_methods[] = {
@@ -485,6 +538,9 @@ PyMethodDef g_event_methods[] = {
      "Returns True. Raises TimedOut."},
     {nullptr, nullptr, 0, nullptr}};
 PyMethodDef g_queue_methods[] = {
+    {"_take_kept", method<queue_take_kept>(), METH_NOARGS,
+     "The first item that was got and not delivered: (type, bytes), or None."},
+    {"_keep", method<queue_keep>(), METH_FASTCALL, "Keeps an item for the next get() of this handle."},
     {"put", method<queue_put>(), kFast,
      "Append an item; waits while the queue is full.\n\n"
      "timeout   seconds; None: no limit.\n\n"
@@ -546,7 +602,9 @@ void register_sync(Module& m) {
           "_current", [](const SyncCore& c) { return c.ready(); }, "The mapped object can be used.")
       .def_prop_rw(
           "_records", [](const SyncCore& c) { return c.records; }, [](SyncCore& c, bool on) { c.records = on; },
-          "put() and get() go through Python.");
+          "put() and get() go through Python.")
+      .def_prop_ro(
+          "_kept_items", [](const SyncCore& c) { return c.kept.size(); }, "Items that were got and not delivered.");
   Class<LockCore, SyncCore> lock(m, "LockCore", nb::type_slots(g_lock_slots), "See weft.Lock.");
   lock.def(nb::init<>());
   Class<SemaphoreCore, SyncCore> semaphore(m, "SemaphoreCore", nb::type_slots(g_semaphore_slots),
@@ -561,26 +619,29 @@ void register_sync(Module& m) {
   Class<QueueCore, SyncCore>(m, "QueueCore", nb::type_slots(g_queue_slots), "See weft.Queue.").def(nb::init<>());
   m.def(
       "sync_bytes",
-      [](uint32_t kind, uint64_t n, uint64_t item) {
-        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item);
+      [](uint32_t kind, uint64_t n, uint64_t item, uint64_t form_bytes) {
+        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item, form_bytes);
         return bytes ? nb::object(nb::int_(*bytes)) : nb::object(nb::none());
       },
-      nb::arg("kind"), nb::arg("n"), nb::arg("item"),
-      nb::sig("def sync_bytes(kind: int, n: int, item: int) -> int | None"),
+      nb::arg("kind"), nb::arg("n"), nb::arg("item"), nb::arg("form_bytes") = 0,
+      nb::sig("def sync_bytes(kind: int, n: int, item: int, form_bytes: int = 0) -> int | None"),
       "Bytes of an object; None for numbers that no object has.");
   m.def(
       "sync_create",
-      [](nb::handle memory, uint32_t kind, uint64_t n, uint64_t item, uint32_t pid_namespace) {
+      [](nb::handle memory, uint32_t kind, uint64_t n, uint64_t item, uint32_t pid_namespace, const nb::bytes& form) {
         Buf buf;
         if (!buf.acquire(memory.ptr(), true)) throw nb::python_error();
-        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item);
+        const std::span text{static_cast<const std::byte*>(form.data()), form.size()};
+        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item, text.size());
         if (!bytes || *bytes > buf.length || reinterpret_cast<uintptr_t>(buf.data) % kCacheLine != 0) {
           raise(fi_err::kEINVAL, "sync_create: the memory does not fit the object");
         }
-        (void)sync::create(buf.data, static_cast<sync::Kind>(kind), n, item, pid_namespace);
+        (void)sync::create(buf.data, static_cast<sync::Kind>(kind), n, item, pid_namespace, text);
       },
       nb::arg("memory"), nb::arg("kind"), nb::arg("n"), nb::arg("item"), nb::arg("pid_namespace"),
-      "Makes an object in zeroed memory, which is aligned to 64 bytes.");
+      nb::arg("form") = nb::bytes("", 0),
+      "Makes an object in zeroed memory, which is aligned to 64 bytes. form: of a queue, a text that says what its\n"
+      "records are.");
   m.def(
       "sync_close",
       [](nb::handle memory) {

@@ -105,7 +105,8 @@ Parking::Result Parking::run(const link::Peer* peer, const wire::Frame& frame, w
   }
   const auto object = sync::open(here, e.length - view.offset);
   sync::Call& call = result.call;
-  const bool known = request.op >= 1 && request.op < static_cast<uint16_t>(sync::Op::gone);
+  const bool known = (request.op >= 1 && request.op < static_cast<uint16_t>(sync::Op::gone)) ||
+                     request.op == static_cast<uint16_t>(sync::Op::put_back);
   if (!object || (peer != nullptr && !known)) {
     result.outcome = sync::Outcome::damaged;
     return result;

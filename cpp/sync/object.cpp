@@ -1,6 +1,7 @@
 // cpp/sync/object.cpp: making and opening objects; the guard; locks and events.
 #include "sync/object.hpp"
 
+#include <cstring>
 #include <new>
 
 #include "sync/guard.hpp"
@@ -15,8 +16,9 @@ constexpr int kSpinsLooking = 4;  // of the owner's NIC, which has other things 
 
 }  // namespace
 
-std::optional<uint64_t> bytes_of(Kind kind, uint64_t n, uint64_t item) noexcept {
+std::optional<uint64_t> bytes_of(Kind kind, uint64_t n, uint64_t item, uint64_t form_bytes) noexcept {
   uint64_t body = 0;
+  if (form_bytes > (kind == Kind::queue ? kFormBytesMax : 0)) return std::nullopt;
   switch (kind) {
     case Kind::lock:
     case Kind::event:
@@ -38,17 +40,20 @@ std::optional<uint64_t> bytes_of(Kind kind, uint64_t n, uint64_t item) noexcept 
     default:
       return std::nullopt;
   }
-  return sizeof(Head) + body;
+  return sizeof(Head) + body + form_bytes;
 }
 
-Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t pid_namespace) noexcept {
+Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t pid_namespace,
+              std::span<const std::byte> form) noexcept {
   auto* head = new (memory) Head{};
   head->kind = static_cast<uint32_t>(kind);
   head->version = kVersion;
-  head->bytes = *bytes_of(kind, n, item);
+  head->bytes = *bytes_of(kind, n, item, form.size());
   head->n = n;
   head->item = item;
   head->pid_namespace = pid_namespace;
+  head->form_bytes = static_cast<uint32_t>(form.size());
+  if (!form.empty()) std::memcpy(memory + head->bytes - form.size(), form.data(), form.size());
   const Object made{head, memory + sizeof(Head), kind, n, item};
   if (kind == Kind::semaphore) {
     semaphore_of(made).limit.store(static_cast<int64_t>(n), std::memory_order_relaxed);
@@ -67,7 +72,7 @@ std::optional<Object> open(std::byte* memory, uint64_t length) noexcept {
   const uint32_t kind = __atomic_load_n(&head->kind, __ATOMIC_RELAXED);
   const uint64_t n = __atomic_load_n(&head->n, __ATOMIC_RELAXED), item = __atomic_load_n(&head->item, __ATOMIC_RELAXED);
   if (__atomic_load_n(&head->version, __ATOMIC_RELAXED) != kVersion) return std::nullopt;
-  const auto bytes = bytes_of(static_cast<Kind>(kind), n, item);
+  const auto bytes = bytes_of(static_cast<Kind>(kind), n, item, __atomic_load_n(&head->form_bytes, __ATOMIC_RELAXED));
   if (!bytes || *bytes > length) return std::nullopt;
   return Object{head, memory + sizeof(Head), static_cast<Kind>(kind), n, item};
 }
@@ -139,6 +144,18 @@ void mark(Head& head, uint64_t word) noexcept {
   }
 }
 
+// Undoes a take from the dead: `dead` is the word that take() found. Everyone who waits is told.
+bool to_the_dead(Head& head, uint64_t mine, uint64_t dead) noexcept {
+  const uint64_t then = (dead & kHolderMask) | kMarked;
+  if (!is_held(then)) return release_lock(head, mine);
+  uint64_t word = mine;
+  while (!head.word.compare_exchange_strong(word, then, std::memory_order_seq_cst)) {
+    if (word != (mine | kWaiters)) return false;
+  }
+  futex_wake(&head.word, INT_MAX);
+  return true;
+}
+
 }  // namespace
 
 bool release_with_waiters(Head& head, uint64_t mine) noexcept {
@@ -180,11 +197,13 @@ Outcome step_lock(const Object& object, Call& call, World& world) noexcept {
         head.other.store(call.b, std::memory_order_relaxed);
       }
       call.value = marked ? 1 : 0;
+      call.value2 = marked ? word & ~kWaiters : 0;
       return Outcome::done;
     }
     case Op::release:
       if ((word & (kHolderMask | kMarked)) != mine ||
-          (call.for_other && head.token.load(std::memory_order_relaxed) != call.token) || !release_lock(head, mine)) {
+          (call.for_other && head.token.load(std::memory_order_relaxed) != call.token) ||
+          !(call.a != 0 ? to_the_dead(head, mine, call.a) : release_lock(head, mine))) {
         call.value = (word & kMarked) != 0 ? 0 : pid_in(head, word);
         return Outcome::not_holder;
       }

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/cache.hpp"
 #include "sync/word.hpp"
@@ -29,7 +30,7 @@ enum class Kind : uint32_t { lock = 1, semaphore = 2, event = 3, barrier = 4, qu
 
 enum class Op : uint16_t {
   take = 1,        // lock (a: 1 to take it from the dead), semaphore
-  release = 2,     // lock, semaphore (a: permits)
+  release = 2,     // lock (a: value2 of a take() from the dead: to them again), semaphore (a: permits)
   set = 3,         // event
   clear = 4,       // event
   wait = 5,        // event, barrier
@@ -41,12 +42,14 @@ enum class Op : uint16_t {
   reserve = 11,    // queue, for records that are copied outside the guard: a slot to write (a: bytes, b: type); commit
   commit = 12,     //   a: the slot
   claim = 13,      // queue: a slot to read; free_slot
-  free_slot = 14,  //   a: the slot. Of a slot to write: its record is never delivered
+  free_slot = 14,  //   a: the slot. Of a slot to write: its record is never delivered. Of one to read, b: 1: the record
+                   //   becomes the first again; `again` if others have taken later ones
   look = 15,       // value, value2, value3: what there is
   gone = 16,       // the process for which the owner's NIC has called (token) is lost
   close = 17,      // wakes everyone; every call then ends
+  put_back = 18,   // queue: in, a: the record's type: the first record again, for one who got it in vain
 };
-constexpr uint16_t kOpMax = 17;
+constexpr uint16_t kOpMax = 18;
 
 // Numbers are in frames, and known to weft.share (coordination.py).
 enum class Outcome : uint32_t {
@@ -93,6 +96,7 @@ struct alignas(kCacheLine) Head {
   uint64_t item;           // semaphore: seats; queue: bytes of a record
   uint32_t pid_namespace;  // of the processes that may map it: pids mean the same to them
   std::atomic<uint32_t> closed;
+  uint32_t form_bytes;  // queue: the text behind the slots that says what its records are, for weft.share
   // The line that calls write.
   alignas(kCacheLine) LockWord word;  // lock: the holder; event: the state; otherwise: the guard
   Bell go;                            // somebody can take, get, pass
@@ -104,7 +108,8 @@ struct alignas(kCacheLine) Head {
 static_assert(sizeof(Head) == 2 * kCacheLine);
 
 constexpr uint64_t kMagic = 0x31636e7974666577;  // "weftync1"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
+constexpr uint64_t kFormBytesMax = 1 << 16;
 constexpr uint64_t kSlotsMax = uint64_t{1} << 31;
 constexpr uint64_t kPartiesMax = 1u << 16;
 constexpr uint64_t kSeatsMax = 1024;
@@ -131,9 +136,10 @@ struct Object {
 };
 
 // The bytes of an object; nothing for numbers that no object has.
-std::optional<uint64_t> bytes_of(Kind kind, uint64_t n, uint64_t item) noexcept;
+std::optional<uint64_t> bytes_of(Kind kind, uint64_t n, uint64_t item, uint64_t form_bytes = 0) noexcept;
 // Makes an object in zeroed memory of bytes_of() bytes, which is aligned to a cache line.
-Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t pid_namespace) noexcept;
+Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t pid_namespace,
+              std::span<const std::byte> form = {}) noexcept;
 // The object in `memory`; nothing if there is none that fits `length`.
 std::optional<Object> open(std::byte* memory, uint64_t length) noexcept;
 

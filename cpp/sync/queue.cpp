@@ -81,6 +81,25 @@ class Queue {
     }
     return &slot;
   }
+  // Makes the record of a slot that was claimed the first again. Requires the guard.
+  Outcome unclaim(Slot& slot, uint64_t index) noexcept {
+    const uint64_t head = body_.head.load(std::memory_order_relaxed);
+    if (head == 0 || (head - 1) % object_.n != index || size() >= object_.n) return Outcome::again;
+    slot.state.store(kSlotFull, std::memory_order_release);
+    body_.head.store(head - 1, std::memory_order_seq_cst);  // the commit
+    return Outcome::done;
+  }
+  // The free slot before the head. Requires the guard.
+  Outcome find_room_before(uint64_t* found) noexcept {
+    const uint64_t head = body_.head.load(std::memory_order_relaxed);
+    if (head == 0 || size() >= object_.n) return Outcome::again;
+    *found = (head - 1) % object_.n;
+    const uint64_t state = slot_of(object_, *found).state.load(std::memory_order_acquire);
+    return (state & kSlotStates) == kSlotReading ? Outcome::again : Outcome::done;
+  }
+  void move_head_back() noexcept {
+    body_.head.store(body_.head.load(std::memory_order_relaxed) - 1, std::memory_order_seq_cst);  // the commit
+  }
   // Gives back the slots that a process had in hand whose NIC is lost. Requires the guard. Slots that were never used
   // are not touched: their memory is not used either.
   void forget(uint64_t mine) noexcept {
@@ -187,6 +206,43 @@ Outcome get(const Object& object, Call& call, World& world, Queue& queue, bool c
   return outcome;
 }
 
+// Under the guard, whatever its length: nobody else may find the slot half written, and this is rare.
+Outcome put_back(const Object& object, Call& call, World& world, Queue& queue) noexcept {
+  if (call.in_bytes > object.item) {
+    call.value = object.item;
+    return Outcome::too_long;
+  }
+  {
+    Guard guard(*object.head, call, world);
+    if (!guard.held()) return Outcome::busy;
+    uint64_t at = 0;
+    if (const Outcome found = queue.find_room_before(&at); found != Outcome::done) return found;
+    Slot& slot = slot_of(object, at);
+    slot.length.store(call.in_bytes, std::memory_order_relaxed);
+    slot.type.store(call.a, std::memory_order_relaxed);
+    if (call.in_bytes != 0) std::memcpy(record_of(slot), call.in, call.in_bytes);
+    slot.state.store(kSlotFull, std::memory_order_release);
+    queue.move_head_back();
+  }
+  ring(object.head->go);
+  call.changed = true;
+  return Outcome::done;
+}
+
+// A slot that was claimed and not read: its record is the first again.
+Outcome unclaim(const Object& object, Call& call, World& world, Queue& queue) noexcept {
+  {
+    Guard guard(*object.head, call, world);
+    if (!guard.held()) return Outcome::busy;
+    Slot* slot = queue.own_slot(kSlotReading);
+    if (slot == nullptr) return Outcome::not_holder;
+    if (const Outcome found = queue.unclaim(*slot, call.a); found != Outcome::done) return found;
+  }
+  ring(object.head->go);
+  call.changed = true;
+  return Outcome::done;
+}
+
 }  // namespace
 
 Outcome step_queue(const Object& object, Call& call, World& world) noexcept {
@@ -202,6 +258,7 @@ Outcome step_queue(const Object& object, Call& call, World& world) noexcept {
       return get(object, call, world, queue, true);
     case Op::commit:
     case Op::free_slot: {
+      if (call.op == Op::free_slot && call.b != 0) return unclaim(object, call, world, queue);
       const bool commits = call.op == Op::commit;
       Slot* slot = queue.own_slot(commits ? kSlotWriting : kSlotReading);
       const bool abandons = slot == nullptr && !commits;
@@ -212,6 +269,8 @@ Outcome step_queue(const Object& object, Call& call, World& world) noexcept {
       call.changed = true;
       return Outcome::done;
     }
+    case Op::put_back:
+      return put_back(object, call, world, queue);
     case Op::look:
       call.value = queue.size();
       return Outcome::done;

@@ -2954,6 +2954,12 @@ class SyncCore:
 
     def __init__(self) -> None: ...
 
+    def _ask(self, array: object, who: tuple[int, int, int], op: int, flags: int, a: int, b: int, data: bytes, room: int, timeout: float | None, patience: float | None, state: int, leaves: bool) -> tuple[int, int, int, int, int, Any]:
+        """
+        One call that the NIC of the array's owner does. who: (pid, start, token). Returns as _wait_for; the outcome 102
+        means that no lane is idle, 103 that the lane has an error, 104 that no answer came; the lane is then the last.
+        """
+
     def _wait_for(self, op: int, a: int = 0, b: int = 0, data: object = None, timeout: float | None = None) -> tuple[int, int, int, int, int, Any]:
         """
         One call on the mapped object: op is a number of sync::Op. Waits at most timeout seconds (None: no
@@ -2976,6 +2982,16 @@ class LockCore(SyncCore):
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free. Returns whether it was. Raises OwnerDied."""
+
+    def recover(self, timeout: float | None = None) -> bool:
+        """
+        Acquire the lock, also after the death of its holder.
+
+        timeout   seconds; None: no limit.
+
+        Returns True if the last holder died, and nobody has recovered the lock since: what it protects may be
+        half-changed. False: as acquire(). Raises TimedOut.
+        """
 
     def release(self) -> None:
         """
@@ -3001,6 +3017,9 @@ class SemaphoreCore(SyncCore):
 
         Returns True. Raises TimedOut, NoSpace (too many processes have permits).
         """
+
+    def try_acquire(self) -> bool:
+        """Take a permit if there is one. Returns whether it did."""
 
     def release(self, n: int = 1) -> None:
         """Give n permits back."""
@@ -3044,6 +3063,12 @@ class QueueCore(SyncCore):
 
     def __init__(self) -> None: ...
 
+    def _take_kept(self) -> tuple[int, bytes] | None:
+        """The first item that was got and not delivered: (type, bytes), or None."""
+
+    def _keep(self, type: int, bytes: bytes) -> None:
+        """Keeps an item for the next get() of this handle."""
+
     def put(self, item: Any, timeout: float | None = None) -> None:
         """
         Append an item; waits while the queue is full.
@@ -3064,11 +3089,14 @@ class QueueCore(SyncCore):
         Raises TimedOut.
         """
 
-def sync_bytes(kind: int, n: int, item: int) -> int | None:
+def sync_bytes(kind: int, n: int, item: int, form_bytes: int = 0) -> int | None:
     """Bytes of an object; None for numbers that no object has."""
 
-def sync_create(memory: object, kind: int, n: int, item: int, pid_namespace: int) -> None:
-    """Makes an object in zeroed memory, which is aligned to 64 bytes."""
+def sync_create(memory: object, kind: int, n: int, item: int, pid_namespace: int, form: bytes = ...) -> None:
+    """
+    Makes an object in zeroed memory, which is aligned to 64 bytes. form: of a queue, a text that says what its
+    records are.
+    """
 
 def sync_close(memory: object) -> None:
     """

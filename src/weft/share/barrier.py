@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import _nic, errors
-from . import calls
 from .calls import AGAIN, DONE, MAPPED, Answer
 from .coordinated import BROKEN, Coordinated, Result, limit, whole
 from .node import Node
@@ -55,12 +54,7 @@ class Barrier(Coordinated, _nic.BarrierCore):
         barrier, and can come again. Raises TimedOut, Canceled (the barrier is broken).
         """
         patience = limit(timeout, "wait")
-
-        def undo(late: Answer) -> None:
-            if late.outcome != DONE:
-                self._settled(late._replace(outcome=AGAIN), lambda ask: calls.ask(self._array, "wait", ask, 0.0))
-
-        found = self._do("wait", _WAIT, timeout=patience, undo=undo)
+        found = self._do("wait", _WAIT, timeout=patience)
         return self._late("wait", patience, found, None)
 
     async def await_(self, timeout: float | None = None) -> int:

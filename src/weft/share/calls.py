@@ -4,8 +4,8 @@ A call that cannot be done yet can be parked there: the answer is the signal. Me
 completion queue, or its event loop watches the queue's descriptor.
 
     Request, Answer      what is sent, and what comes back
-    Posted, APosted      one call under way, for a thread and for an event loop
-    ask, aask            one call and its answer
+    ask, aask            one call and its answer, for a thread and for an event loop
+    APosted              one call under way, for an event loop
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _nic, _process, errors
 from .explain import explain, unanswered
-from .lane import FailedOperation, Lane
+from .lane import FailedOperation
 from .ticket import process_start
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ __all__ = [
     "WATCH",
     "APosted",
     "Answer",
-    "Posted",
     "Request",
     "aask",
     "ask",
@@ -52,15 +51,17 @@ _REQUEST = struct.Struct("<HHIIIIIQQQQQ")
 _ANSWER = struct.Struct("<IIQQQQ")
 CALL_BYTES_MAX = 4096 - _REQUEST.size
 """Bytes that a request or an answer can carry."""
-# A parked call is canceled and asked again after this time. So a signal that was lost with a process, and a process
-# whose end nobody reported, delay a call no longer than that.
+# Further outcomes of SyncCore._ask: no lane is idle; the lane has an error; no answer came.
+_NO_LANE, _FAILED, _SILENT = 102, 103, 104
+# The rest as in cpp/bind/asking.cpp. A parked call is canceled and asked again after this time. So a signal that was
+# lost with a process, and a process whose end nobody reported, delay a call no longer than that.
 _PARKED_S = 5.0
 # While the owner's NIC has no room for parked calls: pauses between two requests.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 # How long the answer to a cancellation may take; after that the lane is given up.
 _CANCEL_S = 2.0
 
-_ids = itertools.count(1)
+_ids = itertools.count(1)  # below those of cpp/bind/asking.cpp
 _own: tuple[int, int, int, int] | None = None  # generation, and what identity() returns
 
 
@@ -151,141 +152,54 @@ class _Call:
         return _Call(self.array, self.what, Request(1, CANCEL, a=self.number))
 
 
-class Posted:
-    """A call under way on a lane of its own. `wait` for it, then `end` it."""
-
-    def __init__(self, array: Attached, what: str, request: Request) -> None:
-        self._array = array
-        self._what = what
-        self._lane: Lane | None = None
-        self._done: set[Any] = set()
-        self._call = _Call(array, what, request)
-        try:
-            lane = array._pop()
-        except IndexError:
-            lane = array._lane(what)
-        self._lane = lane
-        try:
-            self._call.post(lane.ep, self._call)
-        except BaseException as reason:
-            self._fail(reason)
-
-    def wait(self, seconds: float) -> Answer | None:
-        """The answer, if it comes within so many seconds. Raises the errors of the array."""
-        return self._take(self._call, time.monotonic() + seconds)
-
-    def end(self) -> Answer:
-        """Cancel the call, if it has no answer yet. Returns its answer: that it was canceled, or the one before."""
-        if self._call not in self._done:
-            lane = self._lane
-            assert lane is not None
-            canceling = self._call.canceling()
-            deadline = time.monotonic() + _CANCEL_S
-            try:
-                canceling.post(lane.ep, canceling)
-            except BaseException as reason:
-                self._fail(reason)
-            if self._take(canceling, deadline) is None or self._take(self._call, deadline) is None:
-                self._give_up()  # the owner is stopped, and may still do the call later
-                return _CANCELED_ANSWER
-        self._array._push(self._release())
-        return Answer.parse(self._call.answer)
-
-    def _take(self, call: _Call, deadline: float) -> Answer | None:
-        lane = self._lane
-        assert lane is not None
-        try:
-            while call not in self._done:
-                found = lane.take(1)
-                if not found:
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        return None
-                    try:
-                        # In slices, so that the thread notices when another thread closes the node.
-                        found = lane.cq.sread(1, None, min(left, 1.0))
-                    except errors.Again:
-                        continue
-                self._done.update(entry.op_context for entry in found)
-        except BaseException as reason:
-            self._fail(reason)
-        return Answer.parse(call.answer)
-
-    def _release(self) -> Lane:
-        lane, self._lane = self._lane, None
-        assert lane is not None
-        return lane
-
-    def _give_up(self) -> None:
-        node = self._array._node
-        assert node is not None
-        node._drop(self._release())
-
-    def _fail(self, reason: BaseException) -> None:
-        """Raise the error that ends the call. Nothing else may be under way on a lane that is used again."""
-        node = self._array._node
-        assert node is not None
-        if isinstance(reason, errors.Available):
-            lane = self._lane
-            assert lane is not None
-            entry = lane.cq.readerr()
-            self._give_up()
-            node._check(self._what)
-            raise explain(self._array, entry, self._what) from None
-        self._give_up()
-        if isinstance(reason, errors.FabricError):
-            node._check(self._what)
-        raise reason
-
-
-def ask(
-    array: Attached,
-    what: str,
-    request: Request,
-    timeout: float | None,
-    *,
-    undo: Callable[[Answer], None] | None = None,
-) -> Answer:
+def ask(core: Any, array: Attached, what: str, request: Request, timeout: float | None, leaves: bool = False) -> Answer:
     """One call and its answer, which has the outcome AGAIN if the call was not possible within `timeout` seconds.
 
-    undo   called with the answer if the wait was interrupted (Ctrl-C), and the call was done all the same or has a
-           state.
+    A signal handler that raises (Ctrl-C) ends the wait, and the call is withdrawn before (cpp/bind/asking.hpp). leaves:
+    a party that waits no longer leaves its barrier.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause = _PAUSE_S_MIN
-    node_timeout = None if array._node is None else array._node.timeout
+    state = request.state
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        waits = left is None or left > 0
-        posted = Posted(array, what, request._replace(flags=request.flags | (PARK if waits else 0)))
-        try:
-            if waits:
-                posted.wait(_PARKED_S if left is None else min(left, _PARKED_S))
-            elif posted.wait(30.0 if node_timeout is None else node_timeout) is None:
-                raise unanswered(array, what, node_timeout)
-            answer = posted.end()
-        except errors.FabricError:
-            if posted._lane is not None:
-                posted._give_up()
-            raise
-        except BaseException:
-            if posted._lane is not None:
-                late = posted.end()
-                if undo is not None and (late.outcome == DONE or late.state):
-                    undo(late)
-            raise
-        if answer.outcome not in (AGAIN, CANCELED):
-            return answer
-        request = request._replace(state=answer.state or request.state)
-        if deadline is not None and (not waits or time.monotonic() >= deadline):
-            return answer._replace(outcome=AGAIN, state=request.state)
-        if answer.outcome == AGAIN:
-            time.sleep(pause if left is None else min(pause, left))
-            pause = min(pause * 2, _PAUSE_S_MAX)
+        node = array._node
+        patience = 30.0 if node is None or node.timeout is None else node.timeout
+        found = core._ask(
+            array,
+            identity(),
+            request.op,
+            request.flags,
+            request.a,
+            request.b,
+            request.data,
+            request.room,
+            left,
+            patience,
+            state,
+            leaves,
+        )
+        outcome, lane = found[0], found[5]
+        if outcome not in (_NO_LANE, _FAILED, _SILENT):
+            return Answer(*found)
+        if outcome == _NO_LANE:
+            array._push(array._lane(what))
+            continue
+        node, state = array._node, found[4]
+        assert node is not None
+        if outcome == _FAILED:
+            node._check(what)
+            entry = lane.cq.readerr()
+            node._drop(lane)
+            raise explain(array, entry, what) from None
+        node._drop(lane)
+        if left == 0:
+            raise unanswered(array, what, node.timeout)
+        if deadline is not None and time.monotonic() >= deadline:
+            return Answer(AGAIN, 0, 0, 0, state, b"")
 
 
 class APosted:
-    """As Posted, on the lane of an event loop."""
+    """A call under way on the lane of an event loop. `wait` for it, then `end` it."""
 
     def __init__(self, array: Attached, what: str, request: Request, lane: LoopLane) -> None:
         self._array = array
@@ -298,7 +212,7 @@ class APosted:
         self._wait = await self._lane.start(self._call.post)
 
     async def wait(self, seconds: float) -> Answer | None:
-        """As Posted.wait."""
+        """The answer, if it comes within so many seconds. Raises the errors of the array."""
         try:
             done = await self._lane.finished(self._wait, seconds)
         except FailedOperation as failed:
@@ -312,7 +226,7 @@ class APosted:
             _background(loop, _undo(self, None))
 
     async def end(self) -> Answer:
-        """As Posted.end."""
+        """Cancel the call, if it has no answer yet. Returns its answer: that it was canceled, or the one before."""
         if not self._wait.done:
             canceling = self._call.canceling()
             try:
@@ -334,7 +248,7 @@ async def aask(
     *,
     undo: Callable[[Answer], Any] | None = None,
 ) -> Answer:
-    """`ask` on the event loop. A task that is canceled cancels its call; if the answer came all the same, it is undone.
+    """`ask` on an event loop. A task that is canceled cancels its call; if the answer came all the same, it is undone.
 
     undo   a function that returns an awaitable.
     """

@@ -41,8 +41,9 @@ T = TypeVar("T", bound="Coordinated")
 DIED, NOT_HOLDER, CLOSED, BROKEN, TOO_LONG, DAMAGED, NO_SEAT = range(2, 9)
 _LOST, _CLOSED_HERE = 100, 101
 
-_HEAD = struct.Struct("<QIIQQQII")
+_HEAD = struct.Struct("<QIIQQQIII")
 _MAGIC = 0x31636E7974666577
+_BARRIER, _WITHDRAW = 4, 6
 _KINDS = {1: "Lock", 2: "Semaphore", 3: "Event", 4: "Barrier", 5: "Queue"}
 _ARTICLES = {"Event": "an"}
 _MAP_PAUSE_S = 0.0005
@@ -93,6 +94,7 @@ class Coordinated:
     _unmap: Callable[[], None]
     _wait_for: Callable[..., tuple[int, int, int, int, int, Any]]
     _mapped: bool
+    _kept_items: int
     _current: bool
 
     name: str
@@ -196,16 +198,17 @@ class Coordinated:
 
     def _create(self, n: int, item: int, keep: bool) -> None:
         what = type(self).__name__
-        size = _nic.sync_bytes(self._KIND, n, item)
+        form = self._form_text()
+        size = _nic.sync_bytes(self._KIND, n, item, len(form))
         if size is None:
             raise errors.InvalidArgument(f"{what}: no such object: {n} of {item} bytes")
         if keep:
             from .keeping import make_kept  # few programs keep objects
 
-            self._attach(make_kept(self.name, what, self._KIND, n, item), 0.0)
+            self._attach(make_kept(self.name, what, self._KIND, n, item, form), 0.0)
             return
         memory = zeros(size, np.uint8)
-        _nic.sync_create(memory, self._KIND, n, item, pid_namespace())
+        _nic.sync_create(memory, self._KIND, n, item, pid_namespace(), form)
         self._made = self._node._share(memory, self.name or None, "rw", False, {"kind": what}, _handle.here(3))
         self._memory = memory
         self._array = self._made.remote
@@ -244,7 +247,7 @@ class Coordinated:
                 f"{what}: {named(array.ticket)} is an array, {array.dtype} {array.shape}, and not {_article(what)}\n"
                 "  try: another name, or node.attach(...) for the array"
             )
-        _, kind, _, _, n, item, namespace, closed = head
+        _, kind, _, _, n, item, namespace, closed, form_bytes = head
         if kind != self._KIND:
             found = _KINDS.get(kind, "damaged object")
             raise errors.InvalidArgument(
@@ -253,12 +256,20 @@ class Coordinated:
             )
         if closed:
             raise self._ended(what)
-        if _nic.sync_bytes(kind, n, item) is None or _nic.sync_bytes(kind, n, item) != array.nbytes:
+        if _nic.sync_bytes(kind, n, item, form_bytes) != array.nbytes:
             raise self._damaged(what)
         self._n, self._item = n, item
+        self._learn(array.at[array.nbytes - form_bytes :].read().tobytes() if form_bytes else b"")
         self._generation = _process.generation
         if namespace == pid_namespace():
             self._map_now()
+
+    def _form_text(self) -> bytes:
+        """What the others must know of a new object, besides its numbers: it is kept with the object."""
+        return b""
+
+    def _learn(self, form: bytes) -> None:
+        """What the maker's _form_text() said."""
 
     def _map_now(self) -> None:
         array = self._array
@@ -308,7 +319,6 @@ class Coordinated:
         timeout: float | None = 0.0,
         *,
         room: int = 0,
-        undo: Callable[[Answer], None] | None = None,
     ) -> Result:
         """One call, which waits at most `timeout` seconds; the outcome may be AGAIN. Raises for all other outcomes."""
         self._ensure(call)
@@ -316,9 +326,12 @@ class Coordinated:
             result = Result(*self._wait_for(op, a, b, data, timeout))
         else:
             request = Request(op, 0, a, b, b"" if data is None else bytes(data), room)
-            answer = calls.ask(self._array, call, request, timeout, undo=undo)
-            result = self._settled(answer, lambda request: calls.ask(self._array, call, request, 0.0))
+            result = Result(*calls.ask(self, self._array, call, request, timeout, self._KIND == _BARRIER))
         return self._checked(call, result)
+
+    def _spare_lane(self) -> None:
+        """Make a lane idle. The extension calls this when it must undo a call and finds none."""
+        self._array._push(self._array._lane("undo"))
 
     def _at_once(self, call: str, op: int, a: int = 0) -> Result:
         """A call that waits for nothing but its turn to change the object."""
@@ -366,19 +379,12 @@ class Coordinated:
             flags = MAPPED
         request = Request(op, flags, a, b, b"" if data is None else bytes(data), room)
         answer = await calls.aask(self._array, call, request, timeout, undo=undo)
-        if answer.outcome == AGAIN and answer.state and self._KIND == 4:
+        if answer.outcome == AGAIN and answer.state and self._KIND == _BARRIER:
             answer = await self._awithdraw(call, answer, flags)
         return self._checked(call, Result(*answer))
 
-    def _settled(self, answer: Answer, ask: Callable[[Request], Answer]) -> Result:
-        """The result of an answer. A party that came to a barrier, and waits no longer, leaves it."""
-        if answer.outcome == AGAIN and answer.state and self._KIND == 4:
-            left = ask(Request(_WITHDRAW, 0, state=answer.state))
-            if left.outcome == DONE and left.value:
-                answer = answer._replace(outcome=DONE, value=left.value2)
-        return Result(*answer)
-
     async def _awithdraw(self, call: str, answer: Answer, flags: int) -> Answer:
+        """A party that came to a barrier, and waits no longer, leaves it."""
         left = await calls.aask(self._array, call, Request(_WITHDRAW, flags, state=answer.state), 0.0)
         return answer._replace(outcome=DONE, value=left.value2) if left.outcome == DONE and left.value else answer
 
@@ -500,9 +506,6 @@ class Coordinated:
 
     def _state(self) -> str:
         return ""
-
-
-_WITHDRAW = 6
 
 
 def unpickle(cls: type[T], ticket: Ticket) -> T:

@@ -205,11 +205,12 @@ class Keeper:
         gets the pid namespace of this process."""
         kind, number = str(request["kind"]), int(request["number"])
         n, item = int(request["n"]), int(request["item"])
-        size = _nic.sync_bytes(number, n, item)
+        form = str(request.get("form", "")).encode()
+        size = _nic.sync_bytes(number, n, item, len(form))
         if size is None:
             raise errors.InvalidArgument(f"{kind}: no such object: {n} of {item} bytes")
         memory = _process.array((size,), np.uint8, fresh=True, call="keep")
-        _nic.sync_create(memory, number, n, item, pid_namespace())
+        _nic.sync_create(memory, number, n, item, pid_namespace(), form)
         offer = Offer(memory, memory, None)
         shared = self._begin(offer, {**request, "access": "rw"}, {"kind": kind}, (kind, memory))
         return {"ticket": str(shared.ticket)}

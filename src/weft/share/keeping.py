@@ -128,8 +128,9 @@ def kept(node: Node, name: str, site: _handle.Site) -> KeptShared:
     return KeptShared(node, Offer(local, local, whole), None, ticket, site)
 
 
-def make_kept(name: str, kind: str, number: int, n: int, item: int) -> Ticket:
-    """Let the keeper make a lock, event, semaphore, barrier or queue. number: of the class. Raises as share_kept."""
+def make_kept(name: str, kind: str, number: int, n: int, item: int, form: bytes) -> Ticket:
+    """Let the keeper make a lock, event, semaphore, barrier or queue. number: of the class. form: see Coordinated.
+    Raises as share_kept."""
     with keeperlink.connected() as link:
         answer = link.call(
             "make",
@@ -138,6 +139,7 @@ def make_kept(name: str, kind: str, number: int, n: int, item: int) -> Ticket:
             number=number,
             n=n,
             item=item,
+            form=form.decode(),
             maker=[os.getpid(), command_of(os.getpid())],
         )
     return Ticket.parse(answer["ticket"])

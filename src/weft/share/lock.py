@@ -56,25 +56,20 @@ class Lock(Coordinated, _nic.LockCore):
 
         def __enter__(self) -> Lock: ...
 
-    # acquire, try_acquire, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp); what they cannot do at once
-    # they pass to the methods below.
+    # acquire, try_acquire, recover, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp).
+    # What they cannot do at once they pass to the methods below, and undo if an exception ends these.
 
     def _acquire(self, timeout: float | None = None) -> bool:
         self._take("acquire", limit(timeout, "acquire"), 0)
         return True
 
     def _try_acquire(self) -> bool:
-        return self._do("try_acquire", _TAKE).outcome != AGAIN
+        return self._do("try_acquire", _TAKE, 0, os.getpid()).outcome != AGAIN
 
     def _release(self) -> None:
         self._do("release", _RELEASE)
 
-    def recover(self, timeout: float | None = None) -> bool:
-        """Acquire the lock, also after the death of its holder.
-
-        Returns True if the last holder died, and nobody has recovered the lock since: what it protects may be
-        half-changed. False: as acquire(). Raises TimedOut.
-        """
+    def _recover(self, timeout: float | None = None) -> bool:
         return self._take("recover", limit(timeout, "recover"), 1).value == 1
 
     @property
@@ -112,17 +107,14 @@ class Lock(Coordinated, _nic.LockCore):
     # ---- how --------------------------------------------------------------------------------------------------------
 
     def _take(self, call: str, timeout: float | None, recover: int) -> Result:
-        def undo(_: Answer) -> None:
-            self._do("release", _RELEASE)
-
-        found = self._do(call, _TAKE, recover, os.getpid(), timeout=timeout, undo=undo)
+        found = self._do(call, _TAKE, recover, os.getpid(), timeout=timeout)
         if found.outcome == AGAIN:
             raise self._late(call, timeout)
         return found
 
     async def _atake(self, call: str, timeout: float | None, recover: int) -> Result:
-        async def undo(_: Answer) -> None:
-            await self._ado("arelease", _RELEASE)
+        async def undo(late: Answer) -> None:
+            await self._ado("arelease", _RELEASE, late.value2)  # from the dead: to them again
 
         found = await self._ado(call, _TAKE, recover, os.getpid(), timeout=timeout, undo=undo)
         if found.outcome == AGAIN:

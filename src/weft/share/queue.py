@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from typing import Any
@@ -12,14 +13,16 @@ from .. import _nic, errors
 from . import calls
 from .arrays import Array, alias, values
 from .calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
-from .coordinated import TOO_LONG, Coordinated, Result, limit, unpickle, whole
+from .coordinated import TOO_LONG, Coordinated, Result, limit, whole
 from .node import Node
 from .show import human_bytes
-from .ticket import Ticket
+from .ticket import Ticket, decode_dtype, encode_dtype
 
 __all__ = ["Queue"]
 
-_PUT, _GET, _RESERVE, _COMMIT, _CLAIM, _FREE, _LOOK = 9, 10, 11, 12, 13, 14, 15
+_PUT, _GET, _RESERVE, _COMMIT, _CLAIM, _FREE, _LOOK, _PUT_BACK = 9, 10, 11, 12, 13, 14, 15, 18
+_FORM_BYTES_MAX = 1 << 16
+_Form = tuple[np.dtype[Any], tuple[int, ...]]
 _BYTES, _PICKLE, _RECORD = 0, 1, 2
 """Types of records."""
 _SLOTS, _NBYTES = 1024, 1024
@@ -40,8 +43,8 @@ class Queue(Coordinated, _nic.QueueCore):
     dtype, shape   instead of nbytes: items are arrays of this dtype and shape (a scalar for shape ()), which are copied
              and not pickled.
 
-    Of a queue that exists these arguments are None, or as it was made. dtype and shape are not written anywhere: who
-    puts and who gets give the same ones.
+    Of a queue that exists these arguments are None, or as it was made; others are refused. The queue remembers them: a
+    process that attaches a queue of arrays without dtype and shape puts and gets arrays of the maker's.
 
     Killed processes: an item whose put() did not return may be lost, and is never delivered in part. An item that a
     consumer had taken, or was taking, is lost with it. Nothing is delivered twice. The others go on within a quarter of
@@ -67,28 +70,61 @@ class Queue(Coordinated, _nic.QueueCore):
     ) -> None:
         n = _SLOTS if slots is None else whole(slots, "Queue: slots", 1, 1 << 31)
         item = _NBYTES if nbytes is None else whole(nbytes, "Queue: nbytes", 1, 1 << 40)
-        self._form: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+        form: _Form | None = None
         if dtype is not None:
             if nbytes is not None:
                 raise TypeError("Queue: give nbytes, or dtype and shape")
-            self._form = form = _form(dtype, shape)
+            form = _form(dtype, shape)
             item = form[0].itemsize * math.prod(form[1])
         elif shape != ():
             raise TypeError("Queue: a shape needs a dtype")
-        made = self._begin(name, n, item, node, create, wait, keep)
-        self._records = self._form is not None
-        asked = (slots is not None and self._n != n) or (
-            (nbytes is not None or dtype is not None) and self._item != item
+        self._form = form
+        if self._begin(name, n, item, node, create, wait, keep):
+            return
+        if slots is not None and self._n != n:
+            raise self._differs(f"{self._n} slots", f"{n}")
+        if (form is not None and self._form != form) or (nbytes is not None and self._form is not None):
+            raise self._differs(f"items of {_shown(self._form)}", _shown(form))
+        if nbytes is not None and self._item != item:
+            raise self._differs(f"slots of {self._item} bytes", f"{item}")
+
+    def _differs(self, has: str, asked: str) -> errors.InvalidArgument:
+        self._unmap()
+        return errors.InvalidArgument(
+            f"Queue: {self._shown()} has {has}, and this one asks for {asked}\n"
+            f"  rule: all who use a queue use it as its maker, process {self.ticket.pid}, made it\n"
+            "  try: none of slots, nbytes, dtype and shape, to take over what the queue has; or another name"
         )
-        if not made and asked:
+
+    def _form_text(self) -> bytes:
+        if self._form is None:
+            return b""
+        text = json.dumps([encode_dtype(self._form[0]), self._form[1]], separators=(",", ":")).encode()
+        if len(text) > _FORM_BYTES_MAX:
             raise errors.InvalidArgument(
-                f"Queue: {self._shown()} has {self._n} slots of {self._item} bytes, and this one asks for {n} of {item}"
+                f"Queue: the description of dtype and shape has {len(text)} bytes; at most {_FORM_BYTES_MAX} are kept "
+                "with a queue\n  try: a dtype with fewer fields"
             )
+        return text
+
+    def _learn(self, form: bytes) -> None:
+        if form:
+            try:
+                dtype, shape = json.loads(form)
+                self._form = found = _form(decode_dtype(str(dtype)), tuple(shape))
+            except (ValueError, TypeError, UnicodeError, RecursionError):
+                raise self._damaged("Queue") from None
+            if found[0].itemsize * math.prod(found[1]) != self._item:
+                raise self._damaged("Queue")
+        else:
+            self._form = None
+        self._records = self._form is not None
 
     # put and get are in C++; what they cannot do at once they pass to these methods.
 
     def _put(self, item: Any, timeout: float | None = None) -> None:
         patience = limit(timeout, "put")
+        self._ensure("put")
         data, kind = self._pack(item, "put")
         self._put_data(data, kind, patience)
 
@@ -98,26 +134,26 @@ class Queue(Coordinated, _nic.QueueCore):
     def _put_data(self, data: Any, kind: int, timeout: float | None) -> None:
         nbytes = memoryview(data).nbytes
         self._fits(nbytes, "put")
-        self._ensure("put")
         if self._mapped or nbytes <= _INLINE:
             found = self._do("put", _PUT, kind, 0, data, timeout)
             if found.outcome == AGAIN:
                 raise self._full("put", timeout)
             return
-        found = self._do("put", _RESERVE, nbytes, kind, timeout=timeout, undo=self._unclaim)
+        found = self._do("put", _RESERVE, nbytes, kind, timeout=timeout)
         if found.outcome == AGAIN:
             raise self._full("put", timeout)
-        try:
-            self._array.at[found.value2 : found.value2 + nbytes].write(np.frombuffer(data, np.uint8))
-        except BaseException:
-            self._give_back(found.value)
-            raise
+        # If an exception ends this before the commit, the extension gives the slot back.
+        self._array.at[found.value2 : found.value2 + nbytes].write(np.frombuffer(data, np.uint8))
         self._do("put", _COMMIT, found.value)
 
+    # Items that are no arrays are made of their bytes in C++: the result of this method is then not used.
     def _get(self, timeout: float | None = None, out: Any = None) -> Any:
         patience = limit(timeout, "get")
-        target = self._target(out, "get")
         self._ensure("get")
+        target = self._target(out, "get")
+        kept = self._take_kept()
+        if kept is not None:
+            return self._unpack(kept[1], kept[0], target, None, "get")
         if self._mapped:
             room = None if target is None or not target.nbytes else _raw(target)
             found = self._do("get", _GET, 0, 0, room, patience)
@@ -129,32 +165,23 @@ class Queue(Coordinated, _nic.QueueCore):
             if found.outcome == AGAIN:
                 raise self._empty("get", patience)
             return self._unpack(found.data, found.value3, target, None, "get")
-        found = self._do("get", _CLAIM, timeout=patience, undo=self._unclaim)
+        found = self._do("get", _CLAIM, timeout=patience)
         if found.outcome == AGAIN:
             raise self._empty("get", patience)
-        try:
-            data = self._array.at[found.value2 : found.value2 + found.state].read().tobytes()
-        except BaseException:
-            self._give_back(found.value)
-            raise
-        self._do("get", _FREE, found.value)
+        # As in put(). The record goes with the call that frees its slot, for the case that the call is the last.
+        data = self._array.at[found.value2 : found.value2 + found.state].read().tobytes()
+        self._do("get", _FREE, found.value, data=data)
         return self._unpack(data, found.value3, target, None, "get")
 
-    def _unclaim(self, late: Answer) -> None:
-        """The wait for a slot was interrupted, and the slot came all the same."""
-        if late.outcome == DONE:
-            self._give_back(late.value)
-
-    def _give_back(self, slot: int) -> None:
-        """Give back a slot whose record will not be written, or read: others wait behind it."""
-        try:
-            self._do("queue", _FREE, slot)
-        except errors.FabricError:
-            pass  # the queue has ended, or its owner takes the slot back when it loses the connection
+    def _rescue(self, slot: int, place: int, nbytes: int) -> bytes:
+        """The record of a claimed slot that cannot be given back. The extension calls this to undo a get()."""
+        data = self._array.at[place : place + nbytes].read().tobytes()
+        self._do("get", _FREE, slot)
+        return data
 
     def qsize(self) -> int:
         """Items in the queue, those included that are just being put."""
-        return self._do("qsize", _LOOK).value
+        return self._do("qsize", _LOOK).value + self._kept_items
 
     def empty(self) -> bool:
         """Whether the queue has no items."""
@@ -187,9 +214,9 @@ class Queue(Coordinated, _nic.QueueCore):
     async def aput(self, item: Any, timeout: float | None = None) -> None:
         """`put`, awaitable."""
         patience = limit(timeout, "aput")
+        await self._aready("aput")
         data, kind = self._pack(item, "aput")
         nbytes = memoryview(data).nbytes
-        await self._aready("aput")
         self._fits(nbytes, "aput")
         if nbytes <= _INLINE:
             found = await self._ado("aput", _PUT, kind, 0, data, patience)
@@ -207,12 +234,15 @@ class Queue(Coordinated, _nic.QueueCore):
         await self._ado("aput", _COMMIT, found.value)
 
     async def aget(self, timeout: float | None = None, out: Any = None) -> Any:
-        """`get`, awaitable. An item that comes just when the task is canceled is lost."""
+        """`get`, awaitable. An item that comes just when the task is canceled is the next one again."""
         patience = limit(timeout, "aget")
-        target = self._target(out, "aget")
         await self._aready("aget")
+        target = self._target(out, "aget")
+        kept = self._take_kept()
+        if kept is not None:
+            return self._unpack(kept[1], kept[0], target, None, "aget")
         if self._item <= _INLINE:
-            found = await self._ado("aget", _GET, timeout=patience, room=self._item)
+            found = await self._ado("aget", _GET, timeout=patience, room=self._item, undo=self._aput_back)
             if found.outcome == AGAIN:
                 raise self._empty("aget", patience)
             return self._unpack(found.data, found.value3, target, None, "aget")
@@ -226,6 +256,12 @@ class Queue(Coordinated, _nic.QueueCore):
             raise
         await self._ado("aget", _FREE, found.value)
         return self._unpack(data, found.value3, target, None, "aget")
+
+    async def _aput_back(self, late: Answer) -> None:
+        if late.outcome == DONE:
+            back = await self._ado("aget", _PUT_BACK, late.value3, data=late.data)
+            if back.outcome != DONE:  # others have filled the queue: the next get() of this handle
+                self._keep(late.value3, late.data)
 
     async def _aunclaim(self, late: Answer) -> None:
         if late.outcome == DONE:
@@ -256,21 +292,17 @@ class Queue(Coordinated, _nic.QueueCore):
     def _unpack(self, data: Any, kind: int, target: Array | None, moved: int | None, call: str) -> Any:
         """The item of a record's bytes. moved: so many bytes have been copied to `target`."""
         if self._form is None:
+            if call == "get":
+                return None
             if kind == _BYTES:
                 return data
             if kind == _PICKLE:
                 return pickle.loads(data)
-            raise TypeError(
-                f"{call}: the item is a record of {len(data)} bytes, not a pickled object; it is lost\n"
-                "  try: weft.Queue(name, dtype=..., shape=...), as the process that put it"
-            )
+            raise self._damaged(call)
         dtype, shape = self._form
         length = len(data) if moved is None else moved
         if kind != _RECORD or length != dtype.itemsize * math.prod(shape):
-            raise TypeError(
-                f"{call}: the item is of {length} bytes, not a record of {dtype} {shape}; it is lost\n"
-                "  rule: all who put and get use the same dtype and shape"
-            )
+            raise self._damaged(call)
         if moved is None:
             found = np.frombuffer(data, dtype).reshape(shape)
             if target is None:
@@ -317,11 +349,8 @@ class Queue(Coordinated, _nic.QueueCore):
     def _state(self) -> str:
         return f"{self.qsize()} of {self._n} slots of {human_bytes(self._item)}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.ticket, self._form)
 
-
-def _form(dtype: Any, shape: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _form(dtype: Any, shape: Any) -> _Form:
     found = np.dtype(dtype)
     if found.hasobject:
         raise TypeError(f"Queue: dtype {found} holds Python objects\n  try: no dtype, so that items are pickled")
@@ -329,11 +358,8 @@ def _form(dtype: Any, shape: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     return found, tuple(whole(n, "Queue: shape", 0, 1 << 40) for n in sizes)
 
 
-def _unpickle(ticket: Ticket, form: tuple[np.dtype[Any], tuple[int, ...]] | None) -> Queue:
-    found = unpickle(Queue, ticket)
-    found._form = form
-    found._records = form is not None
-    return found
+def _shown(form: _Form | None) -> str:
+    return "pickled objects" if form is None else f"{form[0]} {form[1]}"
 
 
 def _raw(array: Array) -> Any:

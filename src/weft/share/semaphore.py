@@ -52,22 +52,18 @@ class Semaphore(Coordinated, _nic.SemaphoreCore):
 
         def __enter__(self) -> Semaphore: ...
 
-    # acquire, release, __enter__ and __exit__ are in C++; what they cannot do at once they pass to these methods.
+    # acquire, try_acquire, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp).
+    # What they cannot do at once they pass to the methods below, and undo if an exception ends these.
 
     def _acquire(self, timeout: float | None = None) -> bool:
         patience = limit(timeout, "acquire")
-
-        def undo(_: Answer) -> None:
-            self._at_once("release", _RELEASE, 1)
-
-        self._late("acquire", patience, self._do("acquire", _TAKE, timeout=patience, undo=undo))
+        self._late("acquire", patience, self._do("acquire", _TAKE, timeout=patience))
         return True
 
     def _release(self, n: int = 1) -> None:
         self._at_once("release", _RELEASE, whole(n, "release: n", 1, 1 << 31))
 
-    def try_acquire(self) -> bool:
-        """Take a permit if there is one. Returns whether it did."""
+    def _try_acquire(self) -> bool:
         return self._do("try_acquire", _TAKE).outcome != AGAIN
 
     @property

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import errors
+from .. import _nic, errors
 from .arrays import Array
-from .calls import WATCH, APosted, Posted, Request
+from .calls import WATCH, APosted, Request, ask
 from .explain import timed_out
 from .ordering import strides_of
 from .show import named, short
@@ -148,37 +148,22 @@ def _wait(
     call: str,
 ) -> Any:
     look = _Look(array, index)
-    posted: Posted | None = None
+    core = _nic.SyncCore()
     looks = 0
-    try:
-        while True:
-            found = look.read()
-            if holds(found):
-                return found
-            if deadline is not None and time.monotonic() >= deadline:
-                raise _late(array, index, value, timeout, found, call)
-            looks += 1
-            if looks <= _LOOKS_FIRST:
-                continue
-            pause = look.pause(deadline)
-            if not look.watchable:
-                time.sleep(pause)
-            elif posted is None:
-                posted = Posted(array, call, look.request())
-            if posted is not None and posted.wait(pause) is not None:  # the bytes differ from those seen
-                posted.end()
-                posted = None
-    finally:
-        if posted is not None:
-            _end(posted)
-
-
-def _end(posted: Posted) -> None:
-    try:
-        if posted._lane is not None:
-            posted.end()
-    except errors.FabricError:
-        pass  # the call has its result, or its error
+    while True:
+        found = look.read()
+        if holds(found):
+            return found
+        if deadline is not None and time.monotonic() >= deadline:
+            raise _late(array, index, value, timeout, found, call)
+        looks += 1
+        if looks <= _LOOKS_FIRST:
+            continue
+        pause = look.pause(deadline)
+        if look.watchable:
+            ask(core, array, call, look.request(), pause)  # ends when the bytes differ from those seen
+        else:
+            time.sleep(pause)
 
 
 async def _await(

@@ -1,0 +1,487 @@
+// cpp/bind/asking.cpp: see asking.hpp.
+#include "bind/asking.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "bind/signatures.hpp"
+#include "bind/wait.hpp"
+
+namespace weft::bind {
+
+namespace {
+
+using sync::Op;
+using sync::Outcome;
+
+// A parked call is canceled and asked again after this time. So a signal that was lost with a process, and a process
+// whose end nobody reported, delay a call no longer than that.
+constexpr uint64_t kParkedNs = 5'000'000'000;
+// How long the answer to a cancellation may take; after that the lane is given up.
+constexpr uint64_t kCancelNs = 2'000'000'000;
+// While the owner's NIC has no room for parked calls: pauses between two requests.
+constexpr uint64_t kPauseNsMin = 1'000'000, kPauseNsMax = 100'000'000;
+constexpr int64_t kAsleepNs = 250'000'000;  // a thread that sleeps looks so often whether its node was closed
+constexpr size_t kRequestBytesMax = 4096;
+constexpr int kAttempts = 8;  // of a step that signal handlers interrupt
+
+// Numbers of calls; those of weft.share.calls are smaller.
+uint64_t next_id() noexcept {
+  static std::atomic<uint64_t> next{uint64_t{1} << 32};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool number_of(PyObject* object, const char* name, uint64_t* found) {
+  const nb::object value = nb::steal(PyObject_GetAttrString(object, name));
+  if (!value.is_valid()) return false;
+  *found = PyLong_AsUnsignedLongLong(value.ptr());
+  return !(*found == ~uint64_t{0} && PyErr_Occurred());
+}
+
+// One frame under way, and the memory of its answer.
+struct Letter {
+  nb::object answer;
+  uint64_t id = 0;
+  bool done = false;
+};
+
+// A lane of the array's node, used by this call alone.
+class Line {
+ public:
+  explicit Line(const Asker& who) noexcept : who_(who) {}
+  ~Line() {
+    Py_XDECREF(type_);
+    Py_XDECREF(value_);
+    Py_XDECREF(trace_);
+  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  enum class Took : uint8_t { taken, none, error };
+  Took take() {
+    PyObject* const array = who_.array.ptr();
+    const nb::object pop = nb::steal(PyObject_GetAttrString(array, "_pop"));
+    if (!pop.is_valid()) return Took::error;
+    lane_ = nb::steal(PyObject_CallNoArgs(pop.ptr()));
+    if (!lane_.is_valid()) {
+      if (!PyErr_ExceptionMatches(PyExc_IndexError)) return Took::error;
+      PyErr_Clear();
+      return Took::none;
+    }
+    ep_object_ = nb::steal(PyObject_GetAttrString(lane_.ptr(), "ep"));
+    cq_object_ = nb::steal(PyObject_GetAttrString(lane_.ptr(), "cq"));
+    if (!ep_object_.is_valid() || !cq_object_.is_valid() || !number_of(array, "_peer", &dest_) ||
+        !number_of(array, "_base", &addr_) || !number_of(array, "_key", &key_)) {
+      return Took::error;
+    }
+    ep_ = nb::inst_ptr<EndpointCore>(ep_object_);
+    cq_ = nb::inst_ptr<CompletionQueueCore>(cq_object_);
+    return Took::taken;
+  }
+  // The lane is idle again.
+  void push() {
+    const nb::object push = nb::steal(PyObject_GetAttrString(who_.array.ptr(), "_push"));
+    if (push.is_valid()) (void)nb::steal(PyObject_CallOneArg(push.ptr(), lane_.ptr()));
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  [[nodiscard]] nb::object lane() const { return lane_; }
+
+  // False: with an error set.
+  bool post(Letter& letter, const Question& q, uint16_t flags) {
+    wire::CallRequest request;
+    const size_t bytes = std::max(sizeof(request) + q.in.size(), sizeof(wire::CallAnswer) + q.room);
+    if (bytes > kRequestBytesMax) {
+      set_error(fi_err::kEMSGSIZE, "ask: the call does not fit a frame");
+      return false;
+    }
+    letter.id = next_id();
+    request.op = q.op;
+    request.flags = static_cast<uint16_t>(q.flags | flags);
+    request.pid = who_.pid;
+    request.start = who_.start;
+    request.in_bytes = static_cast<uint32_t>(q.in.size());
+    request.out_bytes = static_cast<uint32_t>(q.room);
+    request.token = who_.token;
+    request.id = letter.id;
+    request.a = q.a;
+    request.b = q.b;
+    request.state = q.state;
+    std::array<std::byte, kRequestBytesMax> text;
+    std::memcpy(text.data(), &request, sizeof(request));
+    if (!q.in.empty()) std::memcpy(text.data() + sizeof(request), q.in.data(), q.in.size());
+    const size_t written = sizeof(request) + q.in.size();
+    std::fill(text.begin() + static_cast<std::ptrdiff_t>(written),
+              text.begin() + static_cast<std::ptrdiff_t>(std::max(bytes, written)), std::byte{});
+    letter.answer = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
+    Buf out;
+    if (!letter.answer.is_valid() || !usable(ep_, "ask") || !out.acquire(letter.answer.ptr(), true)) return false;
+    nic::CallArgs call;
+    call.dest = dest_;
+    call.addr = addr_;
+    call.key = key_;
+    call.request = {text.data(), bytes};
+    call.answer = out.data;
+    PyObject* const context = letter.answer.ptr();
+    Py_INCREF(context);
+    call.context = reinterpret_cast<uint64_t>(context);
+    const nic::PostResult r = ep_->ep->post_call(call);
+    if (!r.context_used) Py_DECREF(context);
+    if (r.refusal != Refusal::none) {
+      refuse(ep_, "ask", r.refusal, dest_, bytes);
+      return false;
+    }
+    const Buf* const held[] = {&out};
+    if (r.op_id != 0) hold_buffers(ep_, r.op_id, held, 1);
+    under_way_[under_way_[0] == nullptr ? 0 : 1] = &letter;
+    return true;
+  }
+
+  enum class Waited : uint8_t { done, late, failed, raised };
+  // Waits for an answer. The error of a signal handler is held; it ends the wait if `ends`, and otherwise leaves it
+  // kCancelNs.
+  Waited wait(const Letter& want, uint64_t deadline, bool ends) {
+    const auto box = cq_->box;
+    const auto cq = cq_->cq;
+    if (!box || cq_->closed) return Waited::failed;
+    while (!want.done) {
+      const int r = wait_for(
+          *box->domain->nic(), cq->event, cq_->pacer, deadline,
+          [&] { return cq_->closed.load(std::memory_order_relaxed) || !cq->looks_empty(); }, kAsleepNs);
+      if (r < 0) {
+        hold_error();
+        if (ends) return Waited::raised;
+        deadline = std::min(deadline, now_ns() + kCancelNs);
+      }
+      if (cq_->closed) return Waited::failed;
+      std::array<nic::CqEntry, 4> entries;
+      bool error_waits = false;
+      size_t n;
+      {
+        const nic::DomainLock guard(box->domain.get());
+        n = cq->read(entries.data(), entries.size(), &error_waits);
+      }
+      for (size_t i = 0; i < n; ++i) settle(entries[i]);
+      if (n == 0 && error_waits) return Waited::failed;
+      if (n == 0 && r == 0) return Waited::late;
+    }
+    return Waited::done;
+  }
+  [[nodiscard]] bool holds_error() const noexcept { return held_; }
+  void hold_error() {
+    if (held_) {
+      PyErr_Clear();
+    } else {
+      PyErr_Fetch(&type_, &value_, &trace_);
+      held_ = true;
+    }
+  }
+  // Sets the error that is held.
+  void raise_held() {
+    PyErr_Restore(type_, value_, trace_);
+    type_ = value_ = trace_ = nullptr;
+    held_ = false;
+  }
+
+ private:
+  void settle(const nic::CqEntry& entry) {
+    auto* const context = reinterpret_cast<PyObject*>(entry.context);
+    for (Letter*& letter : under_way_) {
+      if (letter == nullptr || letter->answer.ptr() != context) continue;
+      letter->done = true;
+      letter = nullptr;
+    }
+    Py_XDECREF(context);
+  }
+
+  const Asker& who_;
+  nb::object lane_, ep_object_, cq_object_;
+  EndpointCore* ep_ = nullptr;
+  CompletionQueueCore* cq_ = nullptr;
+  uint64_t dest_ = 0, addr_ = 0, key_ = 0;
+  Letter* under_way_[2] = {};
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+  bool held_ = false;
+};
+
+wire::CallAnswer head_of(const nb::object& answer) {
+  wire::CallAnswer head;
+  std::memcpy(&head, PyByteArray_AS_STRING(answer.ptr()), sizeof(head));
+  return head;
+}
+
+// Sleeps, without the GIL.
+void pause_for(uint64_t ns) {
+  const ReleasedGil released;
+  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+}
+
+bool is(const wire::CallAnswer& head, Outcome outcome) noexcept {
+  return head.outcome == static_cast<uint32_t>(outcome);
+}
+
+}  // namespace
+
+std::span<const std::byte> Reply::record() const noexcept {
+  const auto* text = reinterpret_cast<const std::byte*>(PyByteArray_AS_STRING(answer.ptr()));
+  const size_t room = static_cast<size_t>(PyByteArray_GET_SIZE(answer.ptr())) - sizeof(head);
+  return {text + sizeof(head), std::min<size_t>(head.length, room)};
+}
+
+Reply ask(const Asker& who, Question q) {
+  using End = Reply::End;
+  using Waited = Line::Waited;
+  Reply reply;
+  Line line(who);
+  if (const auto took = line.take(); took != Line::Took::taken) {
+    reply.end = took == Line::Took::none ? End::no_lane : End::raised;
+    return reply;
+  }
+  const auto end = [&](End how) {
+    reply.end = how;
+    if (how == End::failed || how == End::silent) {
+      reply.lane = line.lane();
+      reply.head.state = q.state;
+    }
+    if (line.holds_error()) {
+      line.raise_held();
+      reply.end = End::raised;
+    }
+    return reply;
+  };
+  const auto given_up = [&](Waited waited) { return end(waited == Waited::failed ? End::failed : End::silent); };
+  for (uint64_t pause = kPauseNsMin;; pause = std::min(2 * pause, kPauseNsMax)) {
+    const uint64_t begun = now_ns();
+    const bool waits = q.deadline_ns > begun;
+    Letter letter, canceling;
+    if (!line.post(letter, q, waits ? wire::kCallPark : 0)) return end(End::raised);
+    const uint64_t until = waits ? std::min(q.deadline_ns, begun + kParkedNs) : begun + q.patience_ns;
+    Waited waited = line.wait(letter, until < begun ? kForever : until, waits);
+    if (waited == Waited::failed || (waited == Waited::late && !waits)) return given_up(waited);
+    if (waited != Waited::done) {
+      Question cancel;
+      cancel.a = letter.id;
+      cancel.op = q.op;
+      if (!line.post(canceling, cancel, wire::kCallCancel)) {
+        line.hold_error();
+        return end(End::raised);
+      }
+      const uint64_t patience = now_ns() + kCancelNs;
+      waited = line.wait(canceling, patience, false);
+      if (waited == Waited::done) waited = line.wait(letter, patience, false);
+      if (waited != Waited::done) return given_up(waited);
+    }
+    reply.head = head_of(letter.answer);
+    reply.answer = std::move(letter.answer);
+    const bool open = is(reply.head, Outcome::again) || is(reply.head, Outcome::canceled);
+    if (reply.head.state != 0) q.state = reply.head.state;
+    const bool parked = is(reply.head, Outcome::canceled);
+    const uint64_t now = now_ns();
+    if (open && !parked && !line.holds_error() && q.deadline_ns > now) {  // the owner has no room for parked calls
+      pause_for(std::min(pause, q.deadline_ns - now));
+      if (PyErr_CheckSignals() != 0) line.hold_error();
+    }
+    if (open && !line.holds_error() && q.deadline_ns > now_ns()) continue;
+    if (open) {
+      reply.head.outcome = static_cast<uint32_t>(Outcome::again);
+      reply.head.state = q.state;
+      if (q.leaves && q.state != 0) {
+        Question leave;
+        leave.op = static_cast<uint16_t>(Op::withdraw);
+        leave.flags = q.flags;
+        leave.state = q.state;
+        Letter leaving;
+        if (!line.post(leaving, leave, 0)) {
+          line.hold_error();
+          return end(End::raised);
+        }
+        waited = line.wait(leaving, now_ns() + (line.holds_error() ? kCancelNs : q.patience_ns), false);
+        if (waited != Waited::done) return given_up(waited);
+        if (const auto left = head_of(leaving.answer); is(left, Outcome::done) && left.value != 0) {
+          reply.head.outcome = static_cast<uint32_t>(Outcome::done);  // the last one has come just now
+          reply.head.value = left.value2;
+        }
+      }
+    }
+    line.push();
+    return end(End::answered);
+  }
+}
+
+// ---- deeds ---------------------------------------------------------------------------------------------------------
+
+thread_local Deed* Deed::current_ = nullptr;
+
+Outcome SyncCore::do_now(sync::Call& c) const noexcept {
+  Outcome outcome;
+  while ((outcome = sync::step(object, c, box->host->world())) == Outcome::busy) {
+    c.look = true;
+    std::this_thread::yield();
+  }
+  if (c.changed) tell();
+  return outcome;
+}
+
+void Deed::note(Op op, const Asker* asker, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3,
+                uint64_t state) {
+  if (asker != nullptr) asker_ = *asker;
+  switch (op) {
+    case Op::take:
+      dead_ = value2;
+      taken_ = op;
+      break;
+    case Op::claim:
+      item_.type = value3;
+      length_ = state;
+      [[fallthrough]];
+    case Op::reserve:
+      slot_ = value;
+      place_ = value2;
+      taken_ = op;
+      break;
+    case Op::commit:
+      taken_ = {};
+      break;
+    case Op::free_slot:
+      if (taken_ == Op::claim && a == slot_) taken_ = item_.bytes.is_valid() ? Op::get : Op{};
+      if (taken_ == Op::reserve) taken_ = {};
+      break;
+    default:
+      break;
+  }
+}
+
+// One call that ends what was begun, whatever signals come. False: it was not done.
+bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) {
+  if (!asker_.array.is_valid()) {
+    if (!core_->ready()) return false;
+    sync::Call call = core_->call(op);
+    call.a = a;
+    call.b = b;
+    call.in = in.data();
+    call.in_bytes = in.size();
+    return core_->do_now(call) == Outcome::done;
+  }
+  Question q;
+  q.op = static_cast<uint16_t>(op);
+  q.a = a;
+  q.b = b;
+  q.in = in;
+  q.patience_ns = kCancelNs;
+  if (in.size() > kRequestBytesMax - sizeof(wire::CallRequest)) return false;
+  for (int i = 0; i < kAttempts; ++i) {
+    const Reply reply = ask(asker_, q);
+    PyErr_Clear();
+    if (reply.end != Reply::End::no_lane) return reply.done();
+    (void)nb::steal(PyObject_CallMethod(self_, "_spare_lane", nullptr));
+    PyErr_Clear();
+  }
+  return false;
+}
+
+void Deed::undo() {
+  const HeldError error;
+  const Op taken = taken_;
+  taken_ = {};
+  switch (taken) {
+    case Op::take:
+      (void)settle(Op::release, nb::isinstance<SemaphoreCore>(self_) ? 1 : dead_, 0, {});
+      break;
+    case Op::reserve:
+      (void)settle(Op::free_slot, slot_, 0, {});
+      break;
+    case Op::claim: {
+      if (settle(Op::free_slot, slot_, 1, {})) break;
+      // Others have taken later records: this process keeps this one.
+      if (item_.bytes.is_valid()) (void)settle(Op::free_slot, slot_, 0, {});
+      for (int i = 0; i < kAttempts && !item_.bytes.is_valid(); ++i) {
+        item_.bytes = nb::steal(PyObject_CallMethod(self_, "_rescue", "KKK", static_cast<unsigned long long>(slot_),
+                                                    static_cast<unsigned long long>(place_),
+                                                    static_cast<unsigned long long>(length_)));
+        PyErr_Clear();
+      }
+      if (item_.bytes.is_valid()) core_->kept.push_back(std::move(item_));
+      break;
+    }
+    case Op::get: {
+      const auto* text = reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(item_.bytes.ptr()));
+      const std::span bytes{text, static_cast<size_t>(PyBytes_GET_SIZE(item_.bytes.ptr()))};
+      if (!settle(Op::put_back, item_.type, 0, bytes)) core_->kept.push_back(std::move(item_));
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+// ---- SyncCore._ask -------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr uint32_t kNoLane = 102, kFailed = 103, kSilent = 104;  // further outcomes: weft.share.calls
+
+Signature g_ask{"_ask",
+                {"array", "who", "op", "flags", "a", "b", "data", "room", "timeout", "patience", "state", "leaves"},
+                12,
+                12,
+                {}};
+
+}  // namespace
+
+PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  PyObject* a[12];
+  uint64_t op = 0, flags = 0, room = 0, deadline = 0, patience = 0;
+  Question q;
+  Asker who;
+  if (!parse(g_ask, args, nargs, kwnames, a)) return nullptr;
+  unsigned long long token = 0;
+  if (!PyArg_ParseTuple(a[1], "IIK", &who.pid, &who.start, &token) || !to_u64(a[2], &op, "_ask", "op") ||
+      !to_u64(a[3], &flags, "_ask", "flags") || !to_u64(a[4], &q.a, "_ask", "a") || !to_u64(a[5], &q.b, "_ask", "b") ||
+      !to_u64(a[7], &room, "_ask", "room") || !deadline_of(a[8], &deadline, "_ask") ||
+      !deadline_of(a[9], &patience, "_ask") || !to_u64(a[10], &q.state, "_ask", "state")) {
+    return nullptr;
+  }
+  who.token = token;
+  who.array = nb::borrow(a[0]);
+  q.op = static_cast<uint16_t>(op);
+  q.flags = static_cast<uint16_t>(flags);
+  q.room = room;
+  q.leaves = PyObject_IsTrue(a[11]) == 1;
+  q.deadline_ns = deadline;
+  const uint64_t now = now_ns();
+  q.patience_ns = patience == kForever ? kForever : patience > now ? patience - now : 0;
+  if (!PyBytes_CheckExact(a[6])) {
+    PyErr_SetString(PyExc_TypeError, "_ask: data are bytes");
+    return nullptr;
+  }
+  const bool frees = static_cast<Op>(op) == Op::free_slot;  // its data are the slot's record, which stays here
+  if (!frees)
+    q.in = {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(a[6])), static_cast<size_t>(PyBytes_GET_SIZE(a[6]))};
+  SyncCore* const core = core_of(self);
+  Deed* const deed = Deed::of(core);
+  if (deed != nullptr && frees) deed->note_read(nb::borrow(a[6]));
+  const Reply reply = ask(who, q);
+  if (deed != nullptr && reply.end != Reply::End::no_lane) deed->note_posted();
+  const bool done = reply.answer.is_valid() && reply.head.outcome == static_cast<uint32_t>(Outcome::done) &&
+                    (flags & (wire::kCallWatch | wire::kCallCancel)) == 0;
+  if (deed != nullptr && done) {
+    deed->note(static_cast<Op>(op), &who, q.a, reply.head.value, reply.head.value2, reply.head.value3,
+               reply.head.state);
+  }
+  nb::object record;
+  if (done && static_cast<Op>(op) == Op::get) {
+    const auto bytes = reply.record();
+    record = nb::steal(
+        PyBytes_FromStringAndSize(reinterpret_cast<const char*>(bytes.data()), static_cast<Py_ssize_t>(bytes.size())));
+    if (deed != nullptr && record.is_valid()) deed->note_item(reply.head.value3, record);
+  }
+  if (reply.end == Reply::End::raised || PyErr_Occurred()) return nullptr;
+  uint32_t outcome = reply.head.outcome;
+  if (reply.end == Reply::End::no_lane) outcome = kNoLane;
+  if (reply.end == Reply::End::failed) outcome = kFailed;
+  if (reply.end == Reply::End::silent) outcome = kSilent;
+  if (reply.lane.is_valid()) record = reply.lane;
+  return Py_BuildValue("(IKKKKO)", outcome, reply.head.value, reply.head.value2, reply.head.value3, reply.head.state,
+                       record.is_valid() ? record.ptr() : Py_None);
+}
+
+}  // namespace weft::bind

@@ -1,0 +1,172 @@
+// cpp/bind/asking.hpp: the calls of a thread that an exception may end: a signal handler that raises (Ctrl-C).
+//
+// Python runs signal handlers between two of its instructions, so no Python code can hold a lock, a permit or an item
+// without a moment in which an exception loses it. So what a call takes is kept here, in C++, until the call returns:
+//
+//   Deed     of the outermost call, a method of the extension: what the Python code below has taken. If that code ends
+//            with an exception, the deed is undone.
+//   ask()    a call that the NIC of the object's owner does (nic/parking.hpp), from the request to the answer. A wait
+//            that an exception ends is withdrawn first.
+#pragma once
+
+#include <deque>
+
+#include "bind/ep.hpp"
+#include "nic/window.hpp"
+#include "sync/object.hpp"
+#include "wire/call.hpp"
+
+namespace weft::bind {
+
+// A record that was got and not delivered: the next get() of this handle delivers it.
+struct KeptItem {
+  uint64_t type = 0;
+  nb::object bytes;
+};
+
+// An object, as far as this process maps it.
+struct SyncCore {
+  std::shared_ptr<NicBox> box;  // outlives `keep`
+  std::shared_ptr<nic::Hold> keep;
+  sync::Object object;  // head: null: not mapped
+  uint64_t mine = 0;    // holder_word() of this process
+  const std::atomic<uint32_t>* parked = nullptr;
+  std::atomic<bool> closing{false};
+  bool records = false;        // queue: every item goes through Python
+  sync::Seat* seat = nullptr;  // semaphore: of this process's permits, as the last take() found it
+  uint64_t tag = 0;
+  std::deque<KeptItem> kept;  // queue
+
+  // HOT. False: the Python method finds out why.
+  [[nodiscard]] bool ready() const noexcept {
+    return object.head != nullptr && box->fork_generation == g_fork_generation && keep->current() &&
+           !closing.load(std::memory_order_relaxed);
+  }
+  // The object has changed: the owner's NIC looks at the calls that are parked there.
+  void tell() const noexcept {
+    // SYNC POINT: every change ends with a full barrier (sync/word.hpp), so either this sees that a call is parked, or
+    // the NIC that parks it sees the change.
+    if (parked->load(std::memory_order_seq_cst) != 0) [[unlikely]]
+      wake();
+  }
+  [[gnu::noinline]] void wake() const noexcept {
+    link::Peer& peer = keep->peer();
+    if (peer.same_process) {
+      box->host->nic().wake_parked();
+    } else {
+      peer.link()->wake(peer);
+    }
+  }
+  [[nodiscard]] sync::Call call(sync::Op op) const noexcept {
+    sync::Call c;
+    c.op = op;
+    c.who = box->host->world().self();
+    return c;
+  }
+  // A call that waits for nothing but its turn to change the object.
+  sync::Outcome do_now(sync::Call& c) const noexcept;
+};
+
+// Holds the Python error of its scope's begin, and sets it again at the end, whatever came between.
+class HeldError {
+ public:
+  HeldError() { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~HeldError() { PyErr_Restore(type_, value_, trace_); }
+  HeldError(const HeldError&) = delete;
+  HeldError& operator=(const HeldError&) = delete;
+
+ private:
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+};
+
+struct LockCore : SyncCore {};
+struct SemaphoreCore : SyncCore {};
+struct EventCore : SyncCore {};
+struct BarrierCore : SyncCore {};
+struct QueueCore : SyncCore {};
+
+// Who asks, for which object: an array of weft.share.
+struct Asker {
+  nb::object array;
+  uint32_t pid = 0, start = 0;
+  uint64_t token = 0;
+};
+struct Question {
+  uint16_t op = 0, flags = 0;
+  uint64_t a = 0, b = 0, state = 0;
+  std::span<const std::byte> in;
+  size_t room = 0;           // bytes that the answer may bring
+  bool leaves = false;       // a barrier's: a party that waits no longer leaves it
+  uint64_t deadline_ns = 0;  // in the past: the call does not wait
+  uint64_t patience_ns = 0;  // for the answer to a call that does not wait
+};
+struct Reply {
+  // no_lane: the array has no idle lane now. failed: the lane's queue has the error, or is closed. silent: no answer
+  // came, and the lane cannot be used again. raised: a Python error is set.
+  enum class End : uint8_t { answered, no_lane, failed, silent, raised } end = End::no_lane;
+  wire::CallAnswer head;
+  nb::object answer;  // a bytearray, whose record follows the head
+  nb::object lane;    // failed, silent
+  [[nodiscard]] bool done() const noexcept {
+    return end == End::answered && head.outcome == static_cast<uint32_t>(sync::Outcome::done);
+  }
+  [[nodiscard]] std::span<const std::byte> record() const noexcept;
+};
+// Waits until the call is done, or the deadline. `raised`: a signal handler raised while the call waited; if it was
+// done all the same, `answer` is there.
+Reply ask(const Asker& who, Question question);
+
+// What the calls below an outermost one have taken.
+class Deed {
+ public:
+  explicit Deed(SyncCore* core, PyObject* self) noexcept : core_(core), self_(self), outer_(current_) {
+    current_ = this;
+  }
+  ~Deed() { current_ = outer_; }
+  Deed(const Deed&) = delete;
+  Deed& operator=(const Deed&) = delete;
+
+  // The deed of the call that is under way on this object; null: nothing is undone.
+  static Deed* of(const SyncCore* core) noexcept {
+    return current_ != nullptr && current_->core_ == core ? current_ : nullptr;
+  }
+  // A call has been done, of a process that maps the object (asker: null), or by the owner's NIC.
+  void note(sync::Op op, const Asker* asker, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3,
+            uint64_t state);
+  void note_item(uint64_t type, nb::object bytes) {
+    item_ = {type, std::move(bytes)};
+    taken_ = sync::Op::get;
+  }
+  // The record of a slot that is to be freed.
+  void note_read(nb::object bytes) { item_.bytes = std::move(bytes); }
+  void note_posted() noexcept { posted_ = true; }
+  // The call has got as far as the object.
+  [[nodiscard]] bool posted() const noexcept { return posted_; }
+  [[nodiscard]] const KeptItem& item() const noexcept { return item_; }
+  void forget_item() {
+    item_ = {};
+    taken_ = {};
+  }
+  // With a Python error set, which stays.
+  void undo();
+
+ private:
+  bool settle(sync::Op op, uint64_t a, uint64_t b, std::span<const std::byte> in);
+
+  static thread_local Deed* current_;
+  SyncCore* core_;
+  PyObject* self_;
+  Deed* outer_;
+  bool posted_ = false;
+  sync::Op taken_{};  // take, get, claim, reserve: to be undone
+  Asker asker_;       // no array: this process maps the object
+  KeptItem item_;
+  uint64_t slot_ = 0, place_ = 0, length_ = 0, dead_ = 0;
+};
+
+// SyncCore._ask().
+PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+
+SyncCore* core_of(PyObject* self);
+
+}  // namespace weft::bind

@@ -1,0 +1,236 @@
+"""Calls that signals interrupt at random instants: what the two processes of test_interrupted_waits.py do.
+
+The second process interrupts itself: a timer's signal, whose handler raises Cut, ends a call. The test knows whether
+the call was made, and what it returned: no Python instruction, between which handlers run, lies between the start of
+the timer, the call, and the list that takes the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tests.procs.coordination_facts import things
+
+from weft import errors
+
+_PATIENCE_S = 50.0
+_TIMER = signal.setitimer, signal.ITIMER_REAL
+
+
+class Cut(Exception):
+    """Raised by the handler of SIGALRM."""
+
+
+_armed = False
+
+
+def _cut(*_: Any) -> None:
+    if _armed:
+        raise Cut
+
+
+def interrupted(call: Callable[[Any], Any], on: Any, rng: random.Random, within_s: float) -> list[Any]:
+    """[what call(on) returned], or [] if a signal has ended it. Signals come until then, 1 ms apart: CPython loses
+    what a handler raises in a finalizer, or in a callback of a weak reference."""
+    global _armed
+    got: list[Any] = []
+    calls = (functools.partial(*_TIMER, rng.uniform(1e-6, within_s), 1e-3), functools.partial(call, on))
+    # The handling of an exception is interrupted, too.
+    try:
+        try:
+            try:
+                _armed = True
+                got.extend(map(operator.call, calls))
+            except Cut:
+                pass
+            _armed = False
+        except Cut:
+            pass
+        _armed = False
+    except Cut:
+        pass
+    _armed = False
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return got[1:]
+
+
+def _start(seed: int) -> random.Random:
+    signal.signal(signal.SIGALRM, _cut)
+    return random.Random(seed)
+
+
+# ---- the first process: who comes in between -------------------------------------------------------------------------
+
+_stop = threading.Event()
+_worker: list[threading.Thread] = []
+_found: list[Any] = []
+
+
+def begin(_: Any, work: str, name: str, *args: Any) -> None:
+    """Let a thread work until `finish`."""
+    _stop.clear()
+    _found.clear()
+    _worker[:] = [threading.Thread(target=globals()[work], args=(things[name], *args))]
+    _worker[0].start()
+
+
+def finish(_: Any) -> list[Any]:
+    """What the thread has found, when it has ended."""
+    _stop.set()
+    _worker[0].join(_PATIENCE_S)
+    assert not _worker[0].is_alive(), "the thread waits for ever"
+    return list(_found)
+
+
+def take_and_give(thing: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    while not _stop.is_set():
+        thing.acquire(timeout=_PATIENCE_S)
+        _stop.wait(rng.uniform(0, 1e-3))
+        thing.release()
+        _stop.wait(rng.uniform(0, 5e-4))
+
+
+def put_numbers(queue: Any, nbytes: int, count: int) -> None:
+    for number in range(count):
+        queue.put(number.to_bytes(4, "little") * (nbytes // 4), timeout=_PATIENCE_S)
+
+
+def get_numbers(queue: Any) -> None:
+    while True:
+        item = queue.get(timeout=_PATIENCE_S)
+        assert item == item[:4] * (len(item) // 4)
+        if item[:4] == b"\xff\xff\xff\xff":
+            return
+        _found.append(int.from_bytes(item[:4], "little"))
+
+
+# ---- the second: whose calls are interrupted -------------------------------------------------------------------------
+
+
+def cut_lock(_: Any, name: str, rounds: int, seed: int) -> dict[str, int]:
+    """acquire(), try_acquire(), recover() and `with`: the lock is had, or it is not; release() releases."""
+    rng, lock = _start(seed), things[name]
+    calls = [
+        operator.methodcaller("acquire", timeout=_PATIENCE_S),
+        operator.methodcaller("try_acquire"),
+        operator.methodcaller("recover", _PATIENCE_S),
+    ]
+    release = operator.methodcaller("release")
+    told = {"had": 0, "cut": 0}
+
+    def block(lock: Any) -> None:
+        with lock:
+            assert lock.holder == os.getpid()
+
+    for number in range(rounds):
+        if number % 4 == 3:
+            done = interrupted(block, lock, rng, 2e-3)
+        else:
+            call = calls[number % 4]
+            found = interrupted(call, lock, rng, 2e-3)
+            done = [one for one in found if number % 4 == 2 or one]
+            if done:
+                assert lock.holder == os.getpid(), number
+                interrupted(release, lock, rng, 2e-4)
+        assert lock.holder != os.getpid(), (number, done)
+        told["had" if done else "cut"] += 1
+    return told
+
+
+def cut_semaphore(_: Any, name: str, rounds: int, seed: int) -> dict[str, int]:
+    rng, semaphore = _start(seed), things[name]
+    calls = [operator.methodcaller("acquire", timeout=_PATIENCE_S), operator.methodcaller("try_acquire")]
+    release = operator.methodcaller("release")
+    told = {"had": 0, "cut": 0}
+
+    def block(semaphore: Any) -> None:
+        with semaphore:
+            pass
+
+    for number in range(rounds):
+        if number % 3 == 2:
+            done = interrupted(block, semaphore, rng, 2e-3)
+        else:
+            found = interrupted(calls[number % 3], semaphore, rng, 2e-3)
+            done = [one for one in found if one]
+            if done:
+                interrupted(release, semaphore, rng, 2e-4)
+        told["had" if done else "cut"] += 1
+    return told
+
+
+def cut_get(_: Any, name: str, rounds: int, seed: int, count: int) -> list[int]:
+    """The numbers that came, in this order."""
+    rng, queue = _start(seed), things[name]
+    items: list[bytes] = []
+    get = operator.methodcaller("get", timeout=_PATIENCE_S)
+    for _round in range(rounds):
+        if len(items) < count:
+            items += interrupted(get, queue, rng, 1e-3)
+    while len(items) < count:
+        items.append(queue.get(timeout=_PATIENCE_S))
+    assert all(item == item[:4] * (len(item) // 4) for item in items)
+    return [int.from_bytes(item[:4], "little") for item in items]
+
+
+def cut_put(_: Any, name: str, rounds: int, seed: int, nbytes: int) -> list[int]:
+    """The numbers that were put for certain."""
+    rng, queue = _start(seed), things[name]
+    certain: list[int] = []
+    for number in range(rounds):
+        item = number.to_bytes(4, "little") * (nbytes // 4)
+        if interrupted(operator.methodcaller("put", item, timeout=_PATIENCE_S), queue, rng, 1e-3):
+            certain.append(number)
+    queue.put(b"\xff\xff\xff\xff" * (nbytes // 4), timeout=_PATIENCE_S)
+    return certain
+
+
+def cut_barrier(_: Any, name: str, rounds: int, seed: int) -> None:
+    """Nobody else comes: whoever is interrupted has left."""
+    rng, barrier = _start(seed), things[name]
+    for number in range(rounds):
+        assert interrupted(operator.methodcaller("wait", _PATIENCE_S), barrier, rng, 2e-3) == []
+        assert barrier.n_waiting == 0, number
+
+
+def cut_waits(_: Any, name: str, rounds: int, seed: int, call: str, *args: Any) -> None:
+    """Waits that only a signal ends."""
+    rng, thing = _start(seed), things[name]
+    with contextlib.suppress(errors.TimedOut):
+        getattr(thing, call)(*args, timeout=0.01)  # imports what it needs
+    for _round in range(rounds):
+        assert interrupted(operator.methodcaller(call, *args, timeout=_PATIENCE_S), thing, rng, 1e-3) == []
+
+
+def wait(_: Any, name: str, call: str, *args: Any) -> int:
+    return int(getattr(things[name], call)(*args, timeout=_PATIENCE_S))
+
+
+def set_event(_: Any, name: str) -> None:
+    things[name].set()
+
+
+def notify(_: Any, name: str, value: int) -> None:
+    things[name].notify(0, value)
+
+
+def value_of(_: Any, name: str) -> int:
+    return int(things[name].value)
+
+
+def take_lock(_: Any, name: str) -> bool:
+    """Whether the lock can be had, and given back."""
+    lock = things[name]
+    if not lock.acquire(timeout=_PATIENCE_S):
+        return False
+    lock.release()
+    return True

@@ -1,0 +1,97 @@
+"""A call that an exception of a signal handler ends (Ctrl-C, an alarm) is done or not done when the exception arrives:
+nothing is taken later, nothing is lost, nothing comes twice, and nobody waits for ever.
+
+WEFT_CUT_ROUNDS is the number of interrupted calls of each kind on each path (default 60); WEFT_SEED sets the instants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import pytest
+from tests.procs import coordination_facts
+from tests.procs import interrupt_facts as facts
+from tests.procs.children import Child
+from tests.procs.test_coordination import Crew
+
+pytestmark = pytest.mark.procs
+
+ROUNDS = int(os.environ.get("WEFT_CUT_ROUNDS") or 60)
+SEED = int(os.environ.get("WEFT_SEED") or 20260701)
+
+
+@pytest.fixture(scope="module", params=list(coordination_facts.PATHS))
+def crew(request: pytest.FixtureRequest) -> Iterator[Crew]:
+    print("seed", SEED)
+    with contextlib.ExitStack() as stack:
+        settings = coordination_facts.PATHS[request.param]
+        yield Crew(request.param, [stack.enter_context(Child(**settings)) for _ in range(2)])
+
+
+def test_lock_is_had_or_not_when_its_wait_is_interrupted(crew: Crew) -> None:
+    owner, other = crew.children
+    name = crew.thing("Lock")
+    owner.call(facts.begin, "take_and_give", name, SEED)
+    told = other.call(facts.cut_lock, name, ROUNDS, SEED, timeout=600)
+    owner.call(facts.finish)
+    print(crew.path, told)
+    assert all(crew.all(facts.take_lock, name))
+
+
+def test_permits_are_all_there_after_interrupted_waits(crew: Crew) -> None:
+    owner, other = crew.children
+    name = crew.thing("Semaphore", 1)
+    owner.call(facts.begin, "take_and_give", name, SEED)
+    told = other.call(facts.cut_semaphore, name, ROUNDS, SEED, timeout=600)
+    owner.call(facts.finish)
+    print(crew.path, told)
+    assert owner.call(facts.value_of, name) == 1
+
+
+@pytest.mark.parametrize("nbytes", [64, 40_000])
+def test_items_come_once_and_in_order_though_gets_are_interrupted(crew: Crew, nbytes: int) -> None:
+    owner, other = crew.children
+    name = crew.thing("Queue", 2, nbytes=nbytes)
+    owner.call(facts.begin, "put_numbers", name, nbytes, ROUNDS)
+    assert other.call(facts.cut_get, name, 2 * ROUNDS, SEED, ROUNDS, timeout=600) == list(range(ROUNDS))
+    owner.call(facts.finish)
+
+
+@pytest.mark.parametrize("nbytes", [64, 40_000])
+def test_items_are_put_once_or_not_at_all_if_puts_are_interrupted(crew: Crew, nbytes: int) -> None:
+    owner, other = crew.children
+    name = crew.thing("Queue", 2, nbytes=nbytes)
+    owner.call(facts.begin, "get_numbers", name)
+    certain = other.call(facts.cut_put, name, ROUNDS, SEED, nbytes, timeout=600)
+    found = owner.call(facts.finish)
+    assert found == sorted(set(found))
+    assert set(certain) <= set(found)
+
+
+def test_party_whose_wait_is_interrupted_has_left_the_barrier(crew: Crew) -> None:
+    _, other = crew.children
+    name = crew.thing("Barrier", 2)
+    other.call(facts.cut_barrier, name, ROUNDS, SEED, timeout=600)
+    assert sorted(crew.all(facts.wait, name, "wait")) == [0, 1]
+
+
+def test_interrupted_waits_for_an_event_leave_nothing_behind(crew: Crew) -> None:
+    owner, other = crew.children
+    name = crew.thing("Event")
+    other.call(facts.cut_waits, name, ROUNDS, SEED, "wait", timeout=600)
+    last = other.start(facts.wait, name, "wait")
+    owner.call(facts.set_event, name)
+    assert last.result() == 1
+
+
+@pytest.mark.parametrize("call", ["wait_until", "wait"])
+def test_interrupted_waits_for_an_element_leave_nothing_behind(crew: Crew, call: str) -> None:
+    owner, other = crew.children
+    name = crew.array(4)
+    args = (0, 7) if call == "wait_until" else (0,)
+    other.call(facts.cut_waits, name, ROUNDS, SEED, call, *args, timeout=600)
+    last = other.start(facts.wait, name, call, *args)
+    owner.call(facts.notify, name, 7)
+    assert last.result() == 7
