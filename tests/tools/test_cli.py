@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import weft
+from weft.tools._table import Printer, Table
+from weft.tools._text import console, plain_table
+from weft.tools.cli import app
 
 from .conftest import Command
 
@@ -73,6 +78,40 @@ def test_without_command_prints_help(command: Command) -> None:
     ended = command()
     for name in ("info", "doctor", "perf"):
         assert name in ended.out + ended.err
+
+
+def commands_of(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for word, one in getattr(command, "commands", {}).items():
+        yield from commands_of(one, f"{name} {word}")
+
+
+def test_help_of_every_command_fits_80_columns() -> None:
+    import click
+    import typer
+
+    seen = []
+    for name, command in commands_of(typer.main.get_command(app), "weft"):
+        with click.Context(command, info_name=name, terminal_width=80) as context:
+            text = command.get_help(context)
+        assert [line for line in text.splitlines() if len(line) > 80] == [], name
+        seen.append(name)
+    assert {"weft perf", "weft top", "weft fm serve", "weft service create"} <= set(seen)
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("70", 70), ("200", 200), ("", 112), ("wide", 112)])
+def test_table_in_a_pipe_is_as_wide_as_columns_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str, widest: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    made = plain_table("title", "what")
+    made.add_row("word " * 100)
+    console().print(made)
+    shorter = Table("title", "what")
+    shorter.add_row("word " * 100)
+    Printer().table(shorter)
+    for part in capsys.readouterr().out.split("title")[1:]:
+        assert widest - 8 < max(len(line.rstrip()) for line in part.splitlines()) <= widest
 
 
 def test_perf_help_explains_every_column(command: Command) -> None:

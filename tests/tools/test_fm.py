@@ -87,6 +87,7 @@ def test_served_manager_makes_groups_and_tells_of_them(serve: type[Served], fold
     manager = serve()
     token = (folder / "fm.token").read_text().strip()
     assert token not in manager.said  # stdout is no terminal
+    assert f"token of the administrator: in {folder / 'fm.token'};" in manager.said
     assert stat.S_IMODE((folder / "fm.token").stat().st_mode) == 0o600
     create_multicast(manager.url, token, [0x840, 0x841], 7, 32000, "job 1", "3")
     shown = command("fm", "status", "--url", manager.address)

@@ -166,3 +166,10 @@ def test_formats() -> None:
     assert [format_size(n) for n in (8, 1000, 4096, 1 << 20, 3 << 30)] == ["8 B", "1000 B", "4 KiB", "1 MiB", "3 GiB"]
     assert [format_time(n) for n in (2.5, 1500.0, 2e6, None)] == ["2.5 ns", "1.5 us", "2 ms", ""]
     assert [format_rate(n) for n in (10.0, 1.5e3, 2e6, 3e9)] == ["10 /s", "1.5 k/s", "2 M/s", "3 G/s"]
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.2, True), (1.0, False), (None, False)])
+def test_perf_row_above_its_limit_says_why(capsys: pytest.CaptureFixture[str], share: float | None, told: bool) -> None:
+    row = Row("write", "direct", 8, 10.0, 12.0, 1e8, 0.8, "memcpy", 12.0, share)
+    perf._table(lambda begin: iter([row]), [], [])
+    assert ("note: above 100 %: the limit is a measurement" in capsys.readouterr().out) is told

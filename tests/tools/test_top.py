@@ -135,3 +135,23 @@ def test_terminal_shows_changes_until_interrupted() -> None:
         os.close(terminal)
     assert top.returncode == 0
     assert b"\x1b[?1049l" in seen
+
+
+@pytest.mark.parametrize("width", ["60", "80", "112"])
+def test_process_has_one_line_in_a_narrow_table(width: str) -> None:
+    with Child() as child, Child() as other:
+        child.call(program.talk)
+        other.call(program.talk, "cxi")
+        found = run(
+            [*WEFT, "top", "--once", "--pid", str(child.pid), "--pid", str(other.pid)],
+            WAIT_S,
+            env={**os.environ, "COLUMNS": width},
+        )
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    at = next(i for i, line in enumerate(lines) if line.strip() == "processes")
+    head, *body = (line.split() for line in lines[at + 1 : at + 6] if line.strip() and "\u2500" not in line)
+    assert head[:2] == ["pid", "command"]
+    assert "ops/s" in head
+    assert {int(row[0]) for row in body[:2]} == {child.pid, other.pid}

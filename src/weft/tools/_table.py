@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-__all__ = ["Printer", "Table"]
+__all__ = ["Printer", "Table", "piped_width"]
 
 _NARROW, _WIDE = 12, 112
 _BOLD, _YELLOW, _PLAIN = "\033[1m", "\033[33m", "\033[0m"
@@ -35,7 +35,7 @@ class Table:
         widths = _fit([max(len(cell) for cell in column) for column in zip(self.columns, *rows, strict=True)], width)
         if any(self.columns):
             yield from _row(self.columns, widths)
-            yield " " + "\u2500" * (sum(widths) + len(widths) + 1)
+            yield " " + "\u2500" * (sum(widths) + len(widths) - 1)
         for row in self._rows[: None if self._rows[-1:] != [None] else -1]:
             if row is None:
                 yield ""
@@ -59,12 +59,18 @@ def _row(cells: tuple[str, ...], widths: list[int]) -> Iterator[str]:
         yield " " + " ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
 
 
+def piped_width() -> int:
+    """The width of tables in a file or a pipe: COLUMNS, if the user has set it."""
+    said = os.environ.get("COLUMNS", "")
+    return int(said) if said.isdecimal() and len(said) < 6 and int(said) > 0 else _WIDE
+
+
 class Printer:
-    """Prints tables and texts to stdout; if stdout is a file or a pipe, lines have no maximum width."""
+    """Prints tables and texts to stdout; if stdout is a file or a pipe, as wide as COLUMNS says."""
 
     def __init__(self) -> None:
         self._styled = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and "NO_COLOR" not in os.environ
-        self._width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else _WIDE
+        self._width = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else piped_width()
 
     def table(self, table: Table) -> None:
         """Print a table under its title."""

@@ -186,11 +186,13 @@ format_bandwidth = _or_empty(lambda gbps: f"{gbps:.3g} GB/s" if gbps >= 0.1 else
 
 
 def console() -> Console:
-    """The console for tables: stdout; if stdout is a file or a pipe, lines have no maximum width."""
+    """The console for tables: stdout; if stdout is a file or a pipe, as wide as COLUMNS says."""
     from rich.console import Console
 
+    from ._table import piped_width
+
     found = Console(highlight=False, markup=False, emoji=False)
-    return found if found.is_terminal else Console(width=112, highlight=False, markup=False, emoji=False)
+    return found if found.is_terminal else Console(width=piped_width(), highlight=False, markup=False, emoji=False)
 
 
 def plain_table(title: str, *columns: str) -> Table:

@@ -143,6 +143,7 @@ def _introduce(address: str, path: str, db: Path, token_file: Path | None, token
     print(
         f"Fabric Manager at {address}, database {db}\n"
         f"  page: {page}\n"
+        f"  token of the administrator: in {file}; the page, and `weft fm` on other hosts, ask for it\n"
         f"  joins: {_URL}={address}{path}\n"
         f"         {_TOKEN}=$(cat {file})\n"
         "         FI_CXI_COLL_JOB_ID=<the job's name>",

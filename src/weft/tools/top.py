@@ -139,7 +139,7 @@ def _page(look: Look) -> RenderableType:
 
 def _parts(look: Look) -> Iterator[RenderableType]:
     if look.processes:
-        yield _processes(look)
+        yield _processes(look, console().width)
     else:
         yield "No process of this user on this host uses Weft."
     if look.nics:
@@ -162,26 +162,48 @@ def _views(look: Look) -> Iterator[tuple[Process, View, Rates]]:
             yield process, process.view, look.rates.get(process.name, Rates())
 
 
-def _processes(look: Look) -> Table:
-    table = plain_table(
-        "processes",
-        "pid", "command", "state", "progress", "peers", "regions", "allocated", "failed", "ops/s", "bytes/s",
-    )  # fmt: skip
-    for process in look.processes:
-        view = process.view
-        if view is None:
-            table.add_row(str(process.pid), _command(process), _state(process), *[""] * 7)
-            continue
-        rate = look.rates.get(process.name, Rates())
-        measured = rate.seconds > 0
-        table.add_row(
-            str(process.pid), _command(process), _state(process), "engine" if view.engine else "manual",
-            str(len(view.peers)), str(view.regions), _bytes(view.allocated_bytes),
-            str(sum(one.failed for one in view.domains)),
-            _rate_text(sum(rate.operations.values()) if measured else None),
-            _bytes(sum(rate.bytes.values())) + "/s" if measured else "",
-        )  # fmt: skip
+# Columns of processes, and those that a narrow terminal leaves out, the first first.
+_COLUMNS = ("pid", "command", "state", "progress", "peers", "regions", "allocated", "failed", "ops/s", "bytes/s")
+_LEFT_OUT = ("progress", "regions", "failed", "peers", "allocated", "bytes/s", "state")
+_COMMAND_MIN = 16
+
+
+def _processes(look: Look, width: int) -> Table:
+    """One line for each process: a narrow terminal gets shorter commands, then fewer columns."""
+    rows = [dict(zip(_COLUMNS, _row(look, process), strict=True)) for process in look.processes]
+    columns = list(_COLUMNS)
+
+    def left_for_command() -> int:
+        others = [max(len(name), *(len(row[name]) for row in rows)) for name in columns if name != "command"]
+        return width - sum(others) - 2 * len(columns) - 1  # a blank beside each column, and the edges
+
+    for name in _LEFT_OUT:
+        if left_for_command() >= _COMMAND_MIN:
+            break
+        columns.remove(name)
+    room = max(left_for_command(), 1)
+    table = plain_table("processes", *columns)
+    for column in table.columns:
+        column.no_wrap = True
+        column.overflow = "ellipsis"
+    for row in rows:
+        table.add_row(*(_short(row[name], room) if name == "command" else row[name] for name in columns))
     return table
+
+
+def _row(look: Look, process: Process) -> list[str]:
+    view = process.view
+    if view is None:
+        return [str(process.pid), _command(process), _state(process), *[""] * 7]
+    rate = look.rates.get(process.name, Rates())
+    measured = rate.seconds > 0
+    return [
+        str(process.pid), _command(process), _state(process), "engine" if view.engine else "manual",
+        str(len(view.peers)), str(view.regions), _bytes(view.allocated_bytes),
+        str(sum(one.failed for one in view.domains)),
+        _rate_text(sum(rate.operations.values()) if measured else None),
+        _bytes(sum(rate.bytes.values())) + "/s" if measured else "",
+    ]  # fmt: skip
 
 
 def _endpoints(look: Look) -> Table:
