@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.fi.group_support import Member, allreduce, completed, completions, events, join_all, members, until
+from tests.fi.group_support import (
+    WATCHDOG_S,
+    Member,
+    allreduce,
+    completed,
+    completions,
+    events,
+    join_all,
+    members,
+    until,
+)
+from tests.fi.support import Node
 
 from weft import cxi, fi, testing
+from weft.fi.policy import GroupPlan
 
 INTS = [np.array([i, -i, 5, 2**40 + i], "int64") for i in range(3)]
 
@@ -230,6 +244,49 @@ def test_reproducible_sum_is_exact_in_any_order(three: list[Member]) -> None:
             assert result[0] == math.fsum(values) == 1.0
     with pytest.raises(fi.InvalidArgument, match="exactly 1"):
         three[0].ep.allreduce(np.ones(2), 2, None, np.ones(2), None, three[0].groups[0], fi.DOUBLE, cxi.REPSUM)
+
+
+# ---- sets and their groups -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "expected"), [(3, [0, 2, 4]), (1, [0]), (9, [0, 2, 4, 6, 8])])
+def test_count_limits_the_members_of_a_range(node: Node, count: int, expected: list[int]) -> None:
+    """cxip_av_set: with a range, count is the number of members."""
+    for pid in range(100, 110):
+        node.av.insert(cxi.Address(node.name.nic, pid))
+    with node.av.av_set(fi.AvSetAttr(start_addr=0, end_addr=9, stride=2, count=count)) as found:
+        assert list(found) == expected
+
+
+def test_address_that_comes_after_the_group_was_closed_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manager's answer and the close cross each other: nobody else knows of the address."""
+    asked, closed = threading.Event(), threading.Event()
+    released: list[int] = []
+
+    def ask(_: object, stop: threading.Event) -> tuple[int, int]:
+        asked.set()
+        assert closed.wait(WATCHDOG_S)
+        assert stop.is_set()
+        return 77, 0
+
+    with members(2, "cxi") as two:
+        plan = GroupPlan(ask=ask, blocks=True, release=released.append)
+        monkeypatch.setattr(type(two[0].ep.policy), "group", lambda *_: plan)
+        for one in two:
+            one.join()
+
+        def under_way() -> bool:
+            for one in two:
+                one.cq.read()
+                with contextlib.suppress(fi.Again):
+                    one.eq.read()
+            return asked.is_set()
+
+        until(under_way, "member 0 asks for an address")
+        two[0].groups.pop().close()
+        closed.set()
+        until(lambda: released, "the address is given back")
+        assert released == [77]
 
 
 # ---- FI_MORE, FI_CXI_PRE_REDUCED -------------------------------------------------------------------------------------

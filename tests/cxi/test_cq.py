@@ -218,3 +218,10 @@ def test_domain_reports_to_one_event_queue(node: Node) -> None:
             domain.bind(eq)
             with pytest.raises(fi.InvalidArgument):
                 domain.bind(second)
+
+
+def test_queue_has_at_most_2_24_entries(node: Node) -> None:
+    """A larger size is shortened: fi_cq(3) lets the provider choose."""
+    for size in ((1 << 24) - 1, 1 << 24, (1 << 24) + 1):
+        with node.domain.cq_open(size=size) as cq:
+            assert cq.capacity == min(size, 1 << 24)

@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import os
 import random
+import resource
 import threading
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from tests.cxi.support import RW, opened
 from tests.procs.children import Child
 
-from weft import _nic, cxi, errors, fi
+from weft import _nic, cxi, errors, fi, testing
 from weft.providers.cxi import device, resources, service
 from weft.providers.cxi.record import TOTALS
 
@@ -396,3 +397,34 @@ def test_domain_has_room_for_64k_standard_regions() -> None:
         regions.append(node.domain.mr_reg(memory, RW, requested_key=1 << 20))
         for region in regions:
             region.close()
+
+
+def test_queue_that_cannot_be_opened_takes_no_event_queue() -> None:
+    """The service's event queue is taken before the NIC's queue is made, which here has no descriptor to wait on."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with testing.cxi(limits={"eqs": 1}) as host, host.opened() as stack:
+        stack.ep.close()
+        stack.cq.close()
+        for _ in range(3):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard[1]))
+            try:
+                with pytest.raises(fi.FabricError) as caught:
+                    stack.domain.cq_open(wait_obj=fi.WAIT_FD)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, hard)
+            assert caught.value.errno == fi.EMFILE
+        stack.domain.cq_open(wait_obj=fi.WAIT_FD).close()
+
+
+def test_process_without_descriptors_keeps_what_it_has() -> None:
+    """Whether a process lives is read from /proc, which takes a descriptor: without one, nobody counts as dead."""
+    pool, hard = pool_of(service.create(limits={"eqs": 2}).id), resource.getrlimit(resource.RLIMIT_NOFILE)
+    pool.take("eqs", 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard[1]))
+    try:
+        with pytest.raises(errors.NoSpace):
+            pool.take("eqs")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, hard)
+    with pytest.raises(errors.NoSpace):
+        pool.take("eqs")

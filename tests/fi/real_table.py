@@ -79,6 +79,7 @@ APART = {
     "test_local_buffer_without_memory_behind_it_is_refused": "regions of memory that is not there, which Weft has",
     "test_shutdown_from_a_stranger_ends_no_connection": "messages of Weft's connections",
     "test_accept_with_a_stale_number_connects_nothing": "messages of Weft's connections",
+    "test_late_reject_of_an_earlier_request_does_not_end_the_new_one": "messages of Weft's connections",
     "test_connected_endpoint_admits_only_its_peer_to_memory": "an address of Weft's, which others can name",
     "test_message_of_a_stranger_is_refused_by_a_connected_endpoint": "an address of Weft's, which others can name",
     "test_wrong_steps_have_their_errors": "Weft's words and limits; a test for each step runs",

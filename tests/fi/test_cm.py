@@ -230,6 +230,26 @@ def test_shutdown_from_a_stranger_ends_no_connection(sides: tuple[Side, Side]) -
     assert there.getpeer() == ep.getname()
 
 
+def test_late_reject_of_an_earlier_request_does_not_end_the_new_one(sides: tuple[Side, Side]) -> None:
+    active, passive = sides
+    pep, ep = passive.listener(), active.endpoint()
+    ep.connect(pep.getname())
+    first = passive.event(fi.CONNREQ).info.handle
+    pep.reject(first)
+    assert active.failure().err == fi.ECONNREFUSED
+    ep.connect(pep.getname())
+    request = passive.event(fi.CONNREQ).info
+    stranger = passive.endpoint()
+    stranger.enable()
+    send(stranger, ep, CmKind.reject, first.connection, b"late")
+    stranger.connect(active.listener().getname(), b"after it")  # messages arrive in order
+    assert active.event(fi.CONNREQ).data == b"after it"
+    there = passive.endpoint(request)
+    there.accept(b"welcome")
+    assert active.event(fi.CONNECTED).data == b"welcome"
+    assert ep.getpeer() == there.getname()
+
+
 def test_accept_with_a_stale_number_connects_nothing(sides: tuple[Side, Side]) -> None:
     """An answer to an earlier request of the endpoint comes late."""
     active, passive = sides

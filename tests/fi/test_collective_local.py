@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.fi.group_support import Member
 from tests.fi.support import Node, opened
 
 from weft import _nic, fi
@@ -321,3 +322,15 @@ def test_calls_of_a_closed_domain_are_refused() -> None:
         domain = node.domain
     with pytest.raises(fi.BadState, match="closed"):
         domain.query_collective(fi.BARRIER)
+
+
+@pytest.mark.general("the VNI in addresses")
+def test_endpoint_that_is_twice_in_a_set_cannot_join() -> None:
+    """One endpoint is one member. Its address with another VNI has a fi_addr of its own, and is the same endpoint."""
+    with Member() as one:
+        codec = one.ep.domain.provider.addresses
+        nic, pid, vni = codec.parse(one.name)
+        one.know([one.name, codec.emit((nic, pid, vni + 1))])
+        assert len(set(one.names)) == 2
+        with pytest.raises(fi.InvalidArgument, match="is 2 members of the set"):
+            one.join()

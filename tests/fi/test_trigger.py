@@ -415,6 +415,19 @@ def test_bad_work_is_refused(duo: Duo) -> None:
     assert (done.read(), initiator.cq.read()) == (0, [])
 
 
+def test_work_of_an_endpoint_of_another_domain_is_refused(duo: Duo) -> None:
+    """Everything else of the work is right: its counter is the domain's, its peer the endpoint's."""
+    initiator, target, _ = duo
+    memory = bytearray(8)
+    target.reg(memory, requested_key=KEY)
+    (trigger,) = counters(initiator, 1)
+    work = fi.DeferredWork(1, trigger, None, fi.OP_WRITE, write(target, target.me, b"12345678"))
+    with pytest.raises(fi.InvalidArgument, match="is of another domain"):
+        initiator.domain.control(fi.QUEUE_WORK, work)
+    trigger.add(1)
+    assert memory == bytes(8)
+
+
 def test_closed_objects_are_refused(duo: Duo) -> None:
     initiator, target, peer = duo
     target.reg(bytearray(8), requested_key=KEY)

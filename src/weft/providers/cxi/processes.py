@@ -10,12 +10,12 @@ __all__ = ["alive", "identity", "name"]
 
 
 def _stat(pid: int | str) -> tuple[str, int] | None:
-    """State and start time (ticks since boot) of a process; None if it does not exist."""
+    """State and start time (ticks since boot) of a process; None if it does not exist. Raises OSError."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             rest = file.read().rpartition(b")")[2].split()  # the name, in (), may have any character
         return rest[0].decode(), int(rest[19])
-    except (OSError, LookupError, ValueError):
+    except (FileNotFoundError, ProcessLookupError, LookupError, ValueError):
         return None
 
 
@@ -28,15 +28,21 @@ def _space() -> int:
 
 def identity() -> dict[str, Any]:
     """The identity of this process, for a file that other processes read."""
-    found = _stat("self")
+    found = None
+    with contextlib.suppress(OSError):
+        found = _stat("self")
     return {"pid": os.getpid(), "start": found[1] if found else 0, "space": _space()}
 
 
 def alive(who: dict[str, Any]) -> bool:
-    """True if the process of an `identity` lives. A process of another pid namespace counts as living."""
+    """True if the process of an `identity` lives. A process of another pid namespace counts as living, and so does one
+    that cannot be looked at, because this process has no descriptor left."""
     if who["space"] != _space():
         return True
-    found = _stat(who["pid"])
+    try:
+        found = _stat(who["pid"])
+    except OSError:
+        return True
     return found is not None and found[1] == who["start"] and found[0] not in "ZX"
 
 
