@@ -42,7 +42,11 @@ def test_info_shows_the_provider_its_nic_and_its_default_key(info: Run) -> None:
 
 def test_info_without_options_lists_every_info(info: Run) -> None:
     _, out, _ = info("-l")
-    assert out.splitlines() == ["weft 0.1: weft0, EP_RDM", "weft 0.1: weft0, EP_MSG", *["cxi 0.2: cxi0, EP_RDM"] * 8]
+    assert out.splitlines() == [
+        "weft 0.1: weft0, EP_RDM",
+        "weft 0.1: weft0, EP_MSG",
+        "cxi 0.2: cxi0, EP_RDM (8 offers)",
+    ]
 
 
 def test_info_shows_of_one_more_info_what_differs(info: Run) -> None:
@@ -85,3 +89,18 @@ def test_info_names_a_broken_registry(info: Run, tmp_path: Path) -> None:
     assert code == 0
     assert "weft 0.1: weft0, EP_RDM" in out
     assert "cxi offers nothing" in " ".join(out.split())
+
+
+def test_info_folds_equal_offers(info: Run) -> None:
+    """Eight infos of a device: one line of the list, and one row of reasons for the four that hints are held against."""
+    code, out, _ = info("-l", "-p", "cxi", "-c", "rma")
+    assert (code, out) == (0, "cxi 0.2: cxi0, EP_RDM\n")
+    _, out, _ = info("-l")
+    assert "cxi 0.2: cxi0, EP_RDM (8 offers)\n" in out
+    lines = out.splitlines()
+    assert len(lines) == len({line.partition(" (")[0] for line in lines})
+    code, out, _ = info("-p", "cxi", "--why", "--ep-type", "msg")
+    assert code == 1
+    assert out.count("ep_attr.type") == 1
+    assert "(4 equal" in out
+    assert "weft0" not in out, "of a provider that was not asked for"

@@ -29,6 +29,11 @@ class Table:
         """End a section."""
         self._rows.append(None)
 
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(row is not None for row in self._rows)
+
     def lines(self, width: int) -> Iterator[str]:
         """The lines without the title, each at most `width` characters long."""
         rows = [row for row in self._rows if row is not None]

@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -185,18 +186,26 @@ def _print_offers(out: Printer, found: fi.Explanation, why: bool, brief: bool, v
         out.table(_why_table(found))
         for note in found.notes:
             out.note(note)
+    if brief:
+        for head, count in Counter(map(_head, found.infos)).items():
+            print(head if count == 1 else f"{head} ({count} offers)")
+        return
     before: dict[str, fi.Info] = {}
     for one in found.infos:
-        attr = one.fabric_attr
-        head = f"{attr.prov_name} {_dotted(attr.prov_version)}: {one.domain_attr.name}, {one.ep_attr.type!s}"
-        if brief:
-            print(head)
-        elif verbose:
+        head = _head(one)
+        if verbose:
             out.heading(head)
             print(repr(one))
-        else:
-            out.table(_info_table(head, one, before.get(head)))
-            before[head] = one
+            continue
+        table = _info_table(head, one, before.get(head))
+        if table.rows:  # none: as the one before in every field that is shown
+            out.table(table)
+        before[head] = one
+
+
+def _head(one: fi.Info) -> str:
+    attr = one.fabric_attr
+    return f"{attr.prov_name} {_dotted(attr.prov_version)}: {one.domain_attr.name}, {one.ep_attr.type!s}"
 
 
 def _info_table(head: str, one: fi.Info, before: fi.Info | None) -> Table:
@@ -219,8 +228,8 @@ def _info_table(head: str, one: fi.Info, before: fi.Info | None) -> Table:
 
 def _why_table(found: fi.Explanation) -> Table:
     table = Table("offers held against the hints", "offer", "hint", "asked", "offered", "why not")
-    for one in found.candidates:
-        name = f"{one.provider}: {one.domain}, {one.type}"
+    for one, count in found.folded:
+        name = f"{one.provider}: {one.domain}, {one.type}{'' if count == 1 else f' ({count} equal offers)'}"
         if one.accepted:
             table.add_row(name, "matches", "", "", "")
         for i, r in enumerate(one.rejections):
