@@ -92,7 +92,7 @@ def test_info_names_a_broken_registry(info: Run, tmp_path: Path) -> None:
 
 
 def test_info_folds_equal_offers(info: Run) -> None:
-    """Eight infos of a device: one line of the list, and one row of reasons for the four that hints are held against."""
+    """Eight infos of a device: one line of the list, and one row of reasons for the four that hints reject."""
     code, out, _ = info("-l", "-p", "cxi", "-c", "rma")
     assert (code, out) == (0, "cxi 0.2: cxi0, EP_RDM\n")
     _, out, _ = info("-l")

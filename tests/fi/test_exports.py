@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import patience
 
 import weft
-from weft import fi
+from weft import fi, ucp
 
 
 def test_exports_all_names_exist_once() -> None:
@@ -89,3 +90,43 @@ def test_exports_data_path_is_the_extension_s_own() -> None:
     ):
         for name in names:
             assert name not in vars(cls)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "says"),
+    [
+        (fi, "FI_RMA", "names here are those of C without FI_\n  try: fi.RMA"),
+        (fi, "fi_getinfo", "names here are those of C without fi_\n  try: fi.getinfo"),
+        (fi, "fi_mr_reg", "try: fi.Domain.mr_reg"),
+        (fi, "mr_reg", "try: fi.Domain.mr_reg"),
+        (fi, "fi_info", "try: fi.Info"),
+        (fi, "fi_close", "try: the method close() of the object"),
+        (fi, "fi_cntr_add", "try: fi.Counter.add"),
+        (fi, "fi_mr_key", "fi.MemoryRegion"),
+        (fi, "getInfo", "try: fi.getinfo"),
+        (fi, "Domian", "did you mean fi.Domain?"),
+        (fi, "FI_REMOTE_RAED", "did you mean fi.REMOTE_READ?"),
+        (ucp, "ucp_put_nbx", "names here are those of C without ucp_\n  try: ucp.Endpoint.put_nbx"),
+        (ucp, "UCP_FEATURE_RMA", "try: ucp.FEATURE_RMA"),
+        (ucp, "UCS_MEMORY_TYPE_CUDA", "without UCS_\n  try: ucp.MEMORY_TYPE_CUDA"),
+        (ucp, "ucp_init", "try: ucp.Context"),
+        (ucp, "ucp_worker_h", "try: ucp.Worker"),
+        (ucp, "Contxt", "did you mean ucp.Context?"),
+    ],
+    ids=str,
+)
+def test_name_that_is_c_s_or_misspelt_says_what_to_write(module: Any, name: str, says: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value).startswith(f"module '{module.__name__}' has no attribute '{name}'; ".removesuffix("; "))
+    assert says in str(caught.value)
+    assert caught.value.obj is None  # else Python appends a second suggestion
+    assert not hasattr(module, name)
+
+
+@pytest.mark.parametrize("module", [fi, ucp], ids=str)
+def test_name_of_nothing_and_names_that_tools_ask_for_have_no_advice(module: Any) -> None:
+    for name in ("_repr_html_", "__wrapped__", "zzzzzz", "fi_zzzzzz"):
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, name)
+        assert str(caught.value) == f"module '{module.__name__}' has no attribute '{name}'"

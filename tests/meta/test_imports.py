@@ -39,11 +39,12 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files"}
+_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
     "_signatures": set(),  # what inspect and errors show of the extension's functions
+    "_meant": set(),  # the advice for a name that a module does not have
     "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
     "_files": {"errors"},  # the registry's folder, and locks in it: of the CXI devices, and of the keeper of arrays

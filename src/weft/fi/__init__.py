@@ -17,6 +17,7 @@ Names are the C names without `fi_` and `FI_`: `fi_mr_reg` is `Domain.mr_reg`, `
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import _process as _process  # registers our errors and the buffer functions with the NIC
@@ -274,4 +275,6 @@ if not TYPE_CHECKING:
             from .rma import rma_desc
 
             return rma_desc()
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .._meant import unknown
+
+        raise unknown(sys.modules[__name__], name, __all__, ("fi_",))

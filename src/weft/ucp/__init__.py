@@ -23,6 +23,9 @@ memory table, and a refused access ends its request with IO_ERROR. Errors are `U
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 from .constants import (
     DATATYPE_IOV,
     AtomicOp,
@@ -308,3 +311,10 @@ __all__ = [
     "rkey_buffer_release",
     "status_string",
 ]
+
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept every misspelt name
+
+    def __getattr__(name: str) -> object:
+        from .._meant import unknown
+
+        raise unknown(sys.modules[__name__], name, __all__, ("ucp_", "ucs_"))
