@@ -484,4 +484,23 @@ PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
                        record.is_valid() ? record.ptr() : Py_None);
 }
 
+// The first item that was got and not delivered: (type, bytes). None: there is none.
+PyObject* queue_take_kept(PyObject* self, PyObject*) {
+  SyncCore* c = core_of(self);
+  if (c->kept.empty()) Py_RETURN_NONE;
+  const KeptItem item = std::move(c->kept.front());
+  c->kept.pop_front();
+  if (Deed* const deed = Deed::of(c)) deed->note_item(item.type, item.bytes);
+  return Py_BuildValue("(KO)", static_cast<unsigned long long>(item.type), item.bytes.ptr());
+}
+PyObject* queue_keep(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  uint64_t type = 0;
+  if (nargs != 2 || !to_u64(args[0], &type) || !PyBytes_CheckExact(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "_keep(type, bytes)");
+    return nullptr;
+  }
+  core_of(self)->kept.push_back({type, nb::borrow(args[1])});
+  Py_RETURN_NONE;
+}
+
 }  // namespace weft::bind

@@ -167,6 +167,10 @@ class Deed {
 // SyncCore._ask().
 PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
+// QueueCore._take_kept(), _keep().
+PyObject* queue_take_kept(PyObject* self, PyObject*);
+PyObject* queue_keep(PyObject* self, PyObject* const* args, Py_ssize_t nargs);
+
 SyncCore* core_of(PyObject* self);
 
 }  // namespace weft::bind

@@ -343,6 +343,18 @@ PyObject* queue_get(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   return found;
 }
 
+// As multiprocessing's.
+PyObject* queue_put_nowait(PyObject* self, PyObject* item) {
+  static PyObject* const now = PyLong_FromLong(0);
+  PyObject* const given[] = {item, now};
+  return queue_put(self, given, 2, nullptr);
+}
+PyObject* queue_get_nowait(PyObject* self, PyObject*) {
+  static PyObject* const now = PyLong_FromLong(0);
+  PyObject* const given[] = {now};
+  return queue_get(self, given, 1, nullptr);
+}
+
 // ---- any call ------------------------------------------------------------------------------------------------------
 
 constexpr int kBusyTries = 20000;                   // one second
@@ -476,25 +488,6 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   }
 }
 
-// The first item that was got and not delivered: (type, bytes). None: there is none.
-PyObject* queue_take_kept(PyObject* self, PyObject*) {
-  SyncCore* c = core_of(self);
-  if (c->kept.empty()) Py_RETURN_NONE;
-  const KeptItem item = std::move(c->kept.front());
-  c->kept.pop_front();
-  if (Deed* const deed = Deed::of(c)) deed->note_item(item.type, item.bytes);
-  return Py_BuildValue("(KO)", static_cast<unsigned long long>(item.type), item.bytes.ptr());
-}
-PyObject* queue_keep(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-  uint64_t type = 0;
-  if (nargs != 2 || !to_u64(args[0], &type) || !PyBytes_CheckExact(args[1])) {
-    PyErr_SetString(PyExc_TypeError, "_keep(type, bytes)");
-    return nullptr;
-  }
-  core_of(self)->kept.push_back({type, nb::borrow(args[1])});
-  Py_RETURN_NONE;
-}
-
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 PyMethodDef g_core_methods[] = {
     {"_ask", method<sync_ask>(), kFast,
@@ -508,8 +501,11 @@ PyMethodDef g_core_methods[] = {
 PyMethodDef g_lock_methods[] = {
     {"acquire", method<lock_acquire>(), kFast,
      "Wait until this process has the lock.\n\n"
-     "timeout   seconds; None: no limit.\n\n"
-     "Returns True. Raises TimedOut, which names the holder; OwnerDied (nothing is taken)."},
+     "timeout   seconds; None: no limit.\n"
+     "block, blocking   as multiprocessing's and threading's: True or False, which may also come first, then "
+     "timeout.\n\n"
+     "Returns True. Raises TimedOut, which names the holder, or with block or blocking returns False; OwnerDied\n"
+     "(nothing is taken)."},
     {"try_acquire", method<lock_try_acquire>(), METH_NOARGS,
      "Take the lock if it is free. Returns whether it was. Raises OwnerDied."},
     {"recover", method<lock_recover>(), kFast,
@@ -520,14 +516,17 @@ PyMethodDef g_lock_methods[] = {
     {"release", method<lock_release>(), METH_NOARGS,
      "Release the lock. Raises NotPermitted if another process holds it, or nobody does."},
     {nullptr, nullptr, 0, nullptr}};
-PyMethodDef g_semaphore_methods[] = {{"acquire", method<semaphore_acquire>(), kFast,
-                                      "Wait for a permit, and take it.\n\n"
-                                      "timeout   seconds; None: no limit.\n\n"
-                                      "Returns True. Raises TimedOut, NoSpace (too many processes have permits)."},
-                                     {"try_acquire", method<semaphore_try_acquire>(), METH_NOARGS,
-                                      "Take a permit if there is one. Returns whether it did."},
-                                     {"release", method<semaphore_release>(), kFast, "Give n permits back."},
-                                     {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_semaphore_methods[] = {
+    {"acquire", method<semaphore_acquire>(), kFast,
+     "Wait for a permit, and take it.\n\n"
+     "timeout   seconds; None: no limit.\n"
+     "block, blocking   see Lock.acquire.\n\n"
+     "Returns True. Raises TimedOut, or with block or blocking returns False; NoSpace\n"
+     "(too many processes have permits)."},
+    {"try_acquire", method<semaphore_try_acquire>(), METH_NOARGS,
+     "Take a permit if there is one. Returns whether it did."},
+    {"release", method<semaphore_release>(), kFast, "Give n permits back."},
+    {nullptr, nullptr, 0, nullptr}};
 PyMethodDef g_event_methods[] = {
     {"is_set", method<event_is_set>(), METH_NOARGS, "Whether the event is set."},
     {"set", method<event_set>(), METH_NOARGS, "Set the event, and wake all who wait for it."},
@@ -543,14 +542,19 @@ PyMethodDef g_queue_methods[] = {
     {"_keep", method<queue_keep>(), METH_FASTCALL, "Keeps an item for the next get() of this handle."},
     {"put", method<queue_put>(), kFast,
      "Append an item; waits while the queue is full.\n\n"
-     "timeout   seconds; None: no limit.\n\n"
-     "Raises TimedOut, MessageTooLong (more bytes than a slot has), TypeError and ValueError (not an item\n"
+     "timeout   seconds; None: no limit.\n"
+     "block     as multiprocessing's: False is timeout=0. It may also come first, then timeout.\n\n"
+     "Raises TimedOut (it is a queue.Full, too), MessageTooLong (more bytes than a slot has), TypeError and ValueError "
+     "(not an item\n"
      "of the queue's dtype and shape)."},
     {"get", method<queue_get>(), kFast,
      "Take the first item; waits while the queue is empty.\n\n"
      "timeout   seconds; None: no limit.\n"
-     "out       where to put an array: writable, C-contiguous, of the queue's dtype and shape.\n\n"
-     "Raises TimedOut."},
+     "out       where to put an array: writable, C-contiguous, of the queue's dtype and shape.\n"
+     "block     as in put.\n\n"
+     "Raises TimedOut, which is a queue.Empty, too."},
+    {"put_nowait", method<queue_put_nowait>(), METH_O, "put(item, timeout=0)."},
+    {"get_nowait", method<queue_get_nowait>(), METH_NOARGS, "get(timeout=0)."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_core_slots[] = {{Py_tp_methods, with_signatures("SyncCore", g_core_methods)}, {0, nullptr}};
 PyType_Slot g_lock_slots[] = {{Py_tp_methods, with_signatures("LockCore", g_lock_methods)}, {0, nullptr}};

@@ -2971,13 +2971,15 @@ class LockCore(SyncCore):
 
     def __init__(self) -> None: ...
 
-    def acquire(self, timeout: float | None = None) -> bool:
+    def acquire(self, timeout: float | None = None, *, block: bool | None = None, blocking: bool | None = None) -> bool:
         """
         Wait until this process has the lock.
 
         timeout   seconds; None: no limit.
+        block, blocking   as multiprocessing's and threading's: True or False, which may also come first, then timeout.
 
-        Returns True. Raises TimedOut, which names the holder; OwnerDied (nothing is taken).
+        Returns True. Raises TimedOut, which names the holder, or with block or blocking returns False; OwnerDied
+        (nothing is taken).
         """
 
     def try_acquire(self) -> bool:
@@ -3009,13 +3011,15 @@ class SemaphoreCore(SyncCore):
 
     def __init__(self) -> None: ...
 
-    def acquire(self, timeout: float | None = None) -> bool:
+    def acquire(self, timeout: float | None = None, *, block: bool | None = None, blocking: bool | None = None) -> bool:
         """
         Wait for a permit, and take it.
 
         timeout   seconds; None: no limit.
+        block, blocking   see Lock.acquire.
 
-        Returns True. Raises TimedOut, NoSpace (too many processes have permits).
+        Returns True. Raises TimedOut, or with block or blocking returns False; NoSpace
+        (too many processes have permits).
         """
 
     def try_acquire(self) -> bool:
@@ -3069,25 +3073,33 @@ class QueueCore(SyncCore):
     def _keep(self, type: int, bytes: bytes) -> None:
         """Keeps an item for the next get() of this handle."""
 
-    def put(self, item: Any, timeout: float | None = None) -> None:
+    def put(self, item: Any, timeout: float | None = None, *, block: bool | None = None) -> None:
         """
         Append an item; waits while the queue is full.
 
         timeout   seconds; None: no limit.
+        block     as multiprocessing's: False is timeout=0. It may also come first, then timeout.
 
-        Raises TimedOut, MessageTooLong (more bytes than a slot has), TypeError and ValueError (not an item
+        Raises TimedOut (it is a queue.Full, too), MessageTooLong (more bytes than a slot has), TypeError and ValueError (not an item
         of the queue's dtype and shape).
         """
 
-    def get(self, timeout: float | None = None, out: Any = None) -> Any:
+    def get(self, timeout: float | None = None, out: Any = None, *, block: bool | None = None) -> Any:
         """
         Take the first item; waits while the queue is empty.
 
         timeout   seconds; None: no limit.
         out       where to put an array: writable, C-contiguous, of the queue's dtype and shape.
+        block     as in put.
 
-        Raises TimedOut.
+        Raises TimedOut, which is a queue.Empty, too.
         """
+
+    def put_nowait(self, item: Any) -> None:
+        """put(item, timeout=0)."""
+
+    def get_nowait(self) -> Any:
+        """get(timeout=0)."""
 
 def sync_bytes(kind: int, n: int, item: int, form_bytes: int = 0) -> int | None:
     """Bytes of an object; None for numbers that no object has."""

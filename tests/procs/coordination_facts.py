@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft import errors
+from weft import _process, errors
 
 TCP = {
     "WEFT_SHM": "0",
@@ -49,6 +49,11 @@ def attach(_: Any, kind: str, name: str, *args: Any, **options: Any) -> str:
 def share(_: Any, name: str, shape: Any, dtype: str, foreign: bool = False) -> None:
     array = np.zeros(shape, dtype) if foreign else weft.zeros(shape, dtype)
     things[name] = weft.share.default_node().share(array, name)
+
+
+def frames(_: Any) -> int:
+    """Frames that this process's NIC has served."""
+    return int(_process.nic().statistics()["frames_served"])
 
 
 def attach_array(_: Any, name: str) -> str:

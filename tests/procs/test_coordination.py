@@ -261,8 +261,8 @@ def test_full_queue_makes_producers_wait(crew: Crew) -> None:
     for k in range(2):
         b.call(facts.call, queue, "put", k)
     assert a.call(facts.call, queue, "full") is True
-    assert b.call(facts.call, queue, "put", 2, 0.02)[0] == "TimedOut"
-    assert c.call(facts.call, queue, "aput", 2, 0.02)[0] == "TimedOut"
+    assert b.call(facts.call, queue, "put", 2, 0.02)[0] == "Full"
+    assert c.call(facts.call, queue, "aput", 2, 0.02)[0] == "Full"
     c.call(facts.begin, queue, "put", 2)
     assert a.call(facts.call, queue, "get") == 0
     c.call(facts.finish, queue)
@@ -270,7 +270,7 @@ def test_full_queue_makes_producers_wait(crew: Crew) -> None:
     assert c.call(facts.call, queue, "get") == 1
     b.call(facts.finish, queue)
     assert [a.call(facts.call, queue, "get"), c.call(facts.call, queue, "aget")] == [2, 3]
-    assert b.call(facts.call, queue, "get", 0.02)[0] == "TimedOut"
+    assert b.call(facts.call, queue, "get", 0.02)[0] == "Empty"
 
 
 # ---- signals of arrays -----------------------------------------------------------------------------------------------
@@ -320,6 +320,17 @@ def test_wait_until_sees_every_kind_of_write(crew: Crew, wait: str) -> None:
         assert waiter.call(facts.finish, cells) == k
     kind, text = waiter.call(facts.call, cells, wait, (slice(None), 1), 9, 0.05)
     assert (kind, "5, 5, 5" in text) == ("TimedOut", True), text
+
+
+@pytest.mark.parametrize("wait", ["wait_until", "await_until"])
+def test_wait_for_an_element_leaves_its_owner_in_peace(crew: Crew, wait: str) -> None:
+    """Also for one that is not the first: 50 looks at first, then some requests while it sleeps."""
+    cells = crew.array((4, 4), "i4")
+    owner, waiter, _ = crew.children
+    owner.call(facts.write, cells, (0, 0), 7)
+    before = owner.call(facts.frames)
+    assert waiter.call(facts.call, cells, wait, (2, 1), 9, 0.5)[0] == "TimedOut"
+    assert owner.call(facts.frames) - before < 200
 
 
 # ---- ends ------------------------------------------------------------------------------------------------------------

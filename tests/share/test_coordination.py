@@ -544,6 +544,22 @@ def test_forked_child_does_not_hold_its_parents_lock(node: weft.Node) -> None:
     lock.release()
 
 
+def test_lock_of_the_dead_has_no_holder(node: weft.Node) -> None:
+    lock = weft.Lock(node=node)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            lock.acquire()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    with pytest.raises(weft.OwnerDied, match=f"process {pid}, which held"):
+        lock.acquire(timeout=60)
+    assert (lock.holder, lock.locked()) == (None, False)
+    assert lock.recover() is True
+    assert lock.holder == os.getpid()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_pickled_handle_is_the_same_object(node: weft.Node, kind: str) -> None:
     made = make(kind, node=node)
@@ -563,6 +579,14 @@ def test_pickled_queue_of_arrays_knows_its_form(node: weft.Node) -> None:
     other = pickle.loads(pickle.dumps(queue))
     other.put([1, 2])
     assert queue.get().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_object_is_no_array_for_those_who_attach_its_name(node: weft.Node, name: Name, kind: str) -> None:
+    made = make(kind, name("x"), node=node)
+    for source in (name("x"), made.ticket, str(made.ticket)):
+        with pytest.raises(errors.InvalidArgument, match=rf"is an? {kind}, and no array\n  try: weft.{kind}\("):
+            node.attach(source)
 
 
 @pytest.mark.parametrize("kind", KINDS)

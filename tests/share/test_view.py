@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import sys
 import threading
@@ -388,6 +389,23 @@ def test_view_of_an_array_of_this_process(node: weft.Node, access: str, allocate
         else:
             v[...] = 0
             assert not local.any()
+
+
+def test_view_of_the_parents_memory_is_refused_in_a_forked_child(node: weft.Node) -> None:
+    """The child's copy of memory that Weft did not allocate is not the array: a view of it would never change."""
+    shared = node.share(np.zeros(4))
+    ticket = shared.ticket
+    shared.view()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            weft.attach(ticket).view()
+        except errors.NotSupported as reason:
+            code = 0 if "not allocated by Weft" in reason.message else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("make", [weft.zeros, np.zeros])

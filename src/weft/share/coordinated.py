@@ -8,7 +8,6 @@ that waits sleeps on a futex, or on its completion queue; a task waits on the de
 from __future__ import annotations
 
 import math
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from .calls import AGAIN, DONE, MAPPED, Answer, Request
 from .names import check_name
 from .node import Node
 from .processes import pid_namespace
+from .reattaching import KINDS, attach, head_of
 from .remote import RemoteArray
 from .show import named
 from .ticket import PREFIX, Ticket
@@ -33,7 +33,7 @@ from .waiting import seconds
 if TYPE_CHECKING:
     from .shared import Shared
 
-__all__ = ["Coordinated", "OwnerDied", "Result", "limit", "unpickle", "whole"]
+__all__ = ["Coordinated", "OwnerDied", "Result", "limit", "patience", "unpickle", "whole"]
 
 T = TypeVar("T", bound="Coordinated")
 
@@ -41,10 +41,7 @@ T = TypeVar("T", bound="Coordinated")
 DIED, NOT_HOLDER, CLOSED, BROKEN, TOO_LONG, DAMAGED, NO_SEAT = range(2, 9)
 _LOST, _CLOSED_HERE = 100, 101
 
-_HEAD = struct.Struct("<QIIQQQIII")
-_MAGIC = 0x31636E7974666577
 _BARRIER, _WITHDRAW = 4, 6
-_KINDS = {1: "Lock", 2: "Semaphore", 3: "Event", 4: "Barrier", 5: "Queue"}
 _ARTICLES = {"Event": "an"}
 _MAP_PAUSE_S = 0.0005
 _TURN_S = 10.0  # for the turn to change an object, which takes a process a fraction of a microsecond
@@ -218,7 +215,7 @@ class Coordinated:
     def _attach(self, source: str | Ticket, wait: float) -> None:
         what = type(self).__name__
         try:
-            self._array = self._node.attach(source, wait)
+            self._array = attach(RemoteArray, self._node, source, wait, "attach", objects=True)
         except errors.NotFound as reason:
             lines = reason.message.replace("attach: no array is shared as", f"{what}: nothing has the name", 1)
             kept = [line for line in lines.split("\n") if "try: node.share(" not in line]
@@ -239,17 +236,15 @@ class Coordinated:
     def _reach(self) -> None:
         """Check what the array is, and map it if loads and stores reach it. Raises InvalidArgument."""
         array, what = self._array, type(self).__name__
-        head = None
-        if array.dtype == np.uint8 and array.ndim == 1 and array.nbytes >= 128:
-            head = _HEAD.unpack(array.at[: _HEAD.size].read().tobytes())
-        if head is None or head[0] != _MAGIC:
+        head = head_of(array)
+        if head is None:
             raise errors.InvalidArgument(
                 f"{what}: {named(array.ticket)} is an array, {array.dtype} {array.shape}, and not {_article(what)}\n"
                 "  try: another name, or node.attach(...) for the array"
             )
         _, kind, _, _, n, item, namespace, closed, form_bytes = head
         if kind != self._KIND:
-            found = _KINDS.get(kind, "damaged object")
+            found = KINDS.get(kind, "damaged object")
             raise errors.InvalidArgument(
                 f"{what}: {named(array.ticket)} is {_article(found)}, and not {_article(what)}\n"
                 f"  try: another name, or weft.{found}({self.name!r})"
@@ -443,11 +438,17 @@ class Coordinated:
     def _shown(self) -> str:
         return f"{type(self).__name__} {self.name!r}" if self.name else f"the {type(self).__name__}"
 
-    def _check_timeout(self, timeout: float | None = None) -> None:
-        limit(timeout, type(self).__name__)
-
-    def _with(self, call: str, timeout: float | None) -> float | None:
-        return limit(timeout, call)
+    def _check_timeout(
+        self,
+        first: Any = None,
+        second: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        block: bool | None = None,
+        blocking: bool | None = None,
+    ) -> None:
+        patience("acquire", first, second, timeout, block, blocking)
 
     # ---- properties and life ----------------------------------------------------------------------------------------
 
@@ -526,6 +527,32 @@ def limit(timeout: Any, call: str) -> float | None:
         raise TypeError(f"{call}: timeout is a number of seconds, not {timeout!r}")
     found = seconds(timeout, f"{call}: timeout")
     return None if math.isinf(found) and found > 0 else max(found, 0.0)
+
+
+def patience(call: str, first: Any, second: Any, timeout: Any, block: Any, blocking: Any) -> tuple[float | None, bool]:
+    """The arguments of a waiting call: (timeout, whether they are in the form of multiprocessing and threading).
+
+    Weft's form is `timeout`, first or by name. Theirs has `block` or `blocking`, or a bool first, then `timeout`: in
+    this form the call tells by its result what Weft's tells by TimedOut. Raises TypeError, InvalidArgument (NaN).
+    """
+    if block is not None and blocking is not None:
+        raise TypeError(f"{call}: block and blocking are two names of one argument")
+    asked = block if blocking is None else blocking
+    if isinstance(first, bool):
+        if asked is not None:
+            raise TypeError(f"{call}: block is given twice")
+        asked, first, second = first, second, None
+    if second is not None or (first is not None and timeout is not None):
+        raise TypeError(f"{call}: timeout is given twice")
+    given = timeout if first is None else first
+    if asked is None:
+        return limit(given, call), False
+    if not isinstance(asked, bool):
+        raise TypeError(f"{call}: block is True or False, not {asked!r}")
+    if blocking is not None and given == -1:  # threading's word for no limit
+        given = None
+    found = limit(given, call)
+    return (found if asked else 0.0), True
 
 
 def whole(value: Any, what: str, least: int, most: int) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
 from .calls import AGAIN, Answer
-from .coordinated import DIED, Coordinated, OwnerDied, Result, limit
+from .coordinated import DIED, Coordinated, OwnerDied, Result, limit, patience
 from .node import Node
 from .ticket import Ticket, process_is_stopped
 
@@ -59,8 +59,20 @@ class Lock(Coordinated, _nic.LockCore):
     # acquire, try_acquire, recover, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp).
     # What they cannot do at once they pass to the methods below, and undo if an exception ends these.
 
-    def _acquire(self, timeout: float | None = None) -> bool:
-        self._take("acquire", limit(timeout, "acquire"), 0)
+    def _acquire(
+        self,
+        first: Any = None,
+        second: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        block: bool | None = None,
+        blocking: bool | None = None,
+    ) -> bool:
+        left, quiet = patience("acquire", first, second, timeout, block, blocking)
+        if quiet:
+            return self._do("acquire", _TAKE, 0, os.getpid(), timeout=left).outcome != AGAIN
+        self._take("acquire", left, 0)
         return True
 
     def _try_acquire(self) -> bool:

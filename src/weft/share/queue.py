@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import queue
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from .. import _nic, errors
 from . import calls
 from .arrays import Array, alias, values
 from .calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
-from .coordinated import TOO_LONG, Coordinated, Result, limit, whole
+from .coordinated import TOO_LONG, Coordinated, Result, limit, patience, whole
 from .node import Node
 from .show import human_bytes
 from .ticket import Ticket, decode_dtype, encode_dtype
 
-__all__ = ["Queue"]
+__all__ = ["Empty", "Full", "Queue"]
 
 _PUT, _GET, _RESERVE, _COMMIT, _CLAIM, _FREE, _LOOK, _PUT_BACK = 9, 10, 11, 12, 13, 14, 15, 18
 _FORM_BYTES_MAX = 1 << 16
@@ -29,6 +30,14 @@ _SLOTS, _NBYTES = 1024, 1024
 # On paths other than load/store, records up to this size travel with their call; longer ones are read or written in the
 # slot that the call has reserved.
 _INLINE = CALL_BYTES_MAX
+
+
+class Full(errors.TimedOut, queue.Full):
+    """ETIMEDOUT: put() found no room in a queue. Also the queue.Full of Python's own queues."""
+
+
+class Empty(errors.TimedOut, queue.Empty):
+    """ETIMEDOUT: get() found no item in a queue. Also the queue.Empty of Python's own queues."""
 
 
 class Queue(Coordinated, _nic.QueueCore):
@@ -122,11 +131,19 @@ class Queue(Coordinated, _nic.QueueCore):
 
     # put and get are in C++; what they cannot do at once they pass to these methods.
 
-    def _put(self, item: Any, timeout: float | None = None) -> None:
-        patience = limit(timeout, "put")
+    def _put(
+        self,
+        item: Any,
+        first: Any = None,
+        second: Any = None,
+        *,
+        timeout: float | None = None,
+        block: bool | None = None,
+    ) -> None:
+        left, _ = patience("put", first, second, timeout, block, None)
         self._ensure("put")
         data, kind = self._pack(item, "put")
-        self._put_data(data, kind, patience)
+        self._put_data(data, kind, left)
 
     def _put_pickled(self, data: bytes) -> None:
         self._put_data(data, _PICKLE, None)
@@ -147,8 +164,21 @@ class Queue(Coordinated, _nic.QueueCore):
         self._do("put", _COMMIT, found.value)
 
     # Items that are no arrays are made of their bytes in C++: the result of this method is then not used.
-    def _get(self, timeout: float | None = None, out: Any = None) -> Any:
-        patience = limit(timeout, "get")
+    def _get(
+        self,
+        first: Any = None,
+        second: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        out: Any = None,
+        block: bool | None = None,
+    ) -> Any:
+        if second is not None and not isinstance(first, bool):
+            if out is not None:
+                raise TypeError("get: out is given twice")
+            out, second = second, None
+        left, _ = patience("get", first, second, timeout, block, None)
         self._ensure("get")
         target = self._target(out, "get")
         kept = self._take_kept()
@@ -156,18 +186,18 @@ class Queue(Coordinated, _nic.QueueCore):
             return self._unpack(kept[1], kept[0], target, None, "get")
         if self._mapped:
             room = None if target is None or not target.nbytes else _raw(target)
-            found = self._do("get", _GET, 0, 0, room, patience)
+            found = self._do("get", _GET, 0, 0, room, left)
             if found.outcome == AGAIN:
-                raise self._empty("get", patience)
+                raise self._empty("get", left)
             return self._unpack(found.data, found.value3, target, found.value, "get")
         if self._item <= _INLINE:
-            found = self._do("get", _GET, timeout=patience, room=self._item)
+            found = self._do("get", _GET, timeout=left, room=self._item)
             if found.outcome == AGAIN:
-                raise self._empty("get", patience)
+                raise self._empty("get", left)
             return self._unpack(found.data, found.value3, target, None, "get")
-        found = self._do("get", _CLAIM, timeout=patience)
+        found = self._do("get", _CLAIM, timeout=left)
         if found.outcome == AGAIN:
-            raise self._empty("get", patience)
+            raise self._empty("get", left)
         # As in put(). The record goes with the call that frees its slot, for the case that the call is the last.
         data = self._array.at[found.value2 : found.value2 + found.state].read().tobytes()
         self._do("get", _FREE, found.value, data=data)
@@ -333,10 +363,10 @@ class Queue(Coordinated, _nic.QueueCore):
             )
 
     def _full(self, call: str, timeout: float | None) -> errors.TimedOut:
-        return errors.TimedOut(f"{call}: {self._shown()} is full, with {self._n} items, after {timeout or 0:g} s")
+        return Full(f"{call}: {self._shown()} is full, with {self._n} items, after {timeout or 0:g} s")
 
     def _empty(self, call: str, timeout: float | None) -> errors.TimedOut:
-        return errors.TimedOut(f"{call}: {self._shown()} is empty after {timeout or 0:g} s")
+        return Empty(f"{call}: {self._shown()} is empty after {timeout or 0:g} s")
 
     def _refused(self, call: str, result: Result) -> errors.FabricError:
         if result.outcome == TOO_LONG:

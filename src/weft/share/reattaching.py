@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .. import _process, errors
 from ._default import default_node
@@ -14,23 +17,54 @@ if TYPE_CHECKING:
     from .node import Node
     from .remote import RemoteArray
 
-__all__ = ["attach", "reattach"]
+__all__ = ["KINDS", "attach", "head_of", "reattach"]
+
+# Of cpp/sync/object.hpp: magic, kind, version, bytes, n, item, pid namespace, closed, form_bytes.
+_HEAD = struct.Struct("<QIIQQQIII")
+_HEAD_BYTES = 128
+_MAGIC = 0x31636E7974666577
+KINDS = {1: "Lock", 2: "Semaphore", 3: "Event", 4: "Barrier", 5: "Queue"}
 
 _TRIES = 100  # an owner may replace the array between the look-up of its name and the first access
 
 
-def attach(cls: type[RemoteArray], node: Node | None, source: Any, wait: Any, call: str) -> RemoteArray:
-    """A remote array of a name or ticket, whose owner has been asked. See Node.attach. node: None, the default node."""
+def attach(
+    cls: type[RemoteArray], node: Node | None, source: Any, wait: Any, call: str, *, objects: bool = False
+) -> RemoteArray:
+    """A remote array of a name or ticket, whose owner has been asked. See Node.attach. node: None, the default node.
+
+    objects   accept the memory of locks, queues ..., which is no array for others: what they write there destroys it.
+    """
     by_name = isinstance(source, str) and not source.startswith(PREFIX)
     for left in reversed(range(_TRIES if by_name else 1)):
         found = cls._make(ticket_from(source, wait, call), node)
         try:
             found._probe()
+            if not objects:
+                _refuse_object(found, call)
             return found
         except errors.Replaced:
             if not left:
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def head_of(array: RemoteArray) -> tuple[int, ...] | None:
+    """The head of a lock, event, semaphore, barrier or queue (cpp/sync/object.hpp); None: the array is none of them."""
+    if array.dtype != np.uint8 or array.ndim != 1 or array.nbytes < _HEAD_BYTES or array.ticket.access != "rw":
+        return None
+    head = _HEAD.unpack(array.at[: _HEAD.size].read().tobytes())
+    return head if head[0] == _MAGIC else None
+
+
+def _refuse_object(array: RemoteArray, call: str) -> None:
+    head = head_of(array)
+    if head is not None:
+        kind = KINDS.get(head[1], "coordination object")
+        raise errors.InvalidArgument(
+            f"{call}: {named(array.ticket)} is {'an' if kind == 'Event' else 'a'} {kind}, and no array\n"
+            f"  try: weft.{kind}({array.ticket.name or '...'!r})"
+        )
 
 
 def reattach(a: RemoteArray, source: Any, wait: Any) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
 from .calls import AGAIN, Answer
-from .coordinated import NO_SEAT, Coordinated, Result, limit, whole
+from .coordinated import NO_SEAT, Coordinated, Result, limit, patience, whole
 from .node import Node
 from .ticket import Ticket
 
@@ -55,9 +55,21 @@ class Semaphore(Coordinated, _nic.SemaphoreCore):
     # acquire, try_acquire, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp).
     # What they cannot do at once they pass to the methods below, and undo if an exception ends these.
 
-    def _acquire(self, timeout: float | None = None) -> bool:
-        patience = limit(timeout, "acquire")
-        self._late("acquire", patience, self._do("acquire", _TAKE, timeout=patience))
+    def _acquire(
+        self,
+        first: Any = None,
+        second: Any = None,
+        /,
+        *,
+        timeout: float | None = None,
+        block: bool | None = None,
+        blocking: bool | None = None,
+    ) -> bool:
+        left, quiet = patience("acquire", first, second, timeout, block, blocking)
+        found = self._do("acquire", _TAKE, timeout=left)
+        if quiet:
+            return found.outcome != AGAIN
+        self._late("acquire", left, found)
         return True
 
     def _release(self, n: int = 1) -> None:

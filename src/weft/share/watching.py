@@ -4,8 +4,8 @@ The NIC of the array's owner keeps a watch: the bytes that the waiter has seen. 
 looks again after each access that it executes, and whenever a process that writes into its memory by loads and stores
 through Weft wakes it. So the waiter sleeps on its completion queue, and costs nothing.
 
-Only stores into NumPy arrays (`array[0] = 7` in the owner, or by a view) wake nobody: so the waiter also reads the
-elements again from time to time. The pauses are an eighth of the time waited so far, at most a quarter of a second.
+Only stores into NumPy arrays (`array[0] = 7` in the owner, or by a view) wake nobody: so the waiter also asks again
+from time to time. The pauses are half of the time waited so far, at most a quarter of a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import _nic, errors
 from .arrays import Array
-from .calls import WATCH, APosted, Request, ask
+from .calls import AGAIN, WATCH, APosted, Request, ask
 from .explain import timed_out
 from .ordering import strides_of
 from .show import named, short
@@ -31,7 +31,7 @@ __all__ = ["await_signal", "await_until", "check_signal", "wait_signal", "wait_u
 
 # Elements of more bytes, and those that are not contiguous, are only read again.
 _WATCHED_MAX = 1024
-_PAUSE_S_MIN, _PAUSE_S_MAX = 0.002, 0.25
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 0.25
 _LOOKS_FIRST = 50  # before the first watch: about 100 us on the load/store path
 
 
@@ -64,7 +64,7 @@ class _Look:
 
     def pause(self, deadline: float | None) -> float:
         now = time.monotonic()
-        pause = min(max((now - self._began) / 8, _PAUSE_S_MIN), _PAUSE_S_MAX)
+        pause = min(max((now - self._began) / 2, _PAUSE_S_MIN), _PAUSE_S_MAX)
         return pause if deadline is None else max(min(pause, deadline - now), 0.0)
 
     def request(self) -> Request:
@@ -159,11 +159,15 @@ def _wait(
         looks += 1
         if looks <= _LOOKS_FIRST:
             continue
-        pause = look.pause(deadline)
-        if look.watchable:
-            ask(core, array, call, look.request(), pause)  # ends when the bytes differ from those seen
-        else:
-            time.sleep(pause)
+        if not look.watchable:
+            time.sleep(look.pause(deadline))
+            continue
+        # Each request compares the bytes at once, then waits until they differ: nothing is read meanwhile.
+        while ask(core, look.part, call, look.request(), look.pause(deadline)).outcome == AGAIN:
+            if holds(found):  # a function may depend on more than the elements
+                return found
+            if deadline is not None and time.monotonic() >= deadline:
+                break
 
 
 async def _await(
@@ -192,7 +196,7 @@ async def _await(
             elif posted is None:
                 node = array._node
                 assert node is not None
-                posted = APosted(array, call, look.request(), node._loop_lane(asyncio.get_running_loop(), call))
+                posted = APosted(look.part, call, look.request(), node._loop_lane(asyncio.get_running_loop(), call))
                 await posted.start()
             if posted is not None and await posted.wait(pause) is not None:
                 posted = None
