@@ -12,7 +12,8 @@ import numpy as np
 from typing_extensions import assert_type
 
 import weft
-from weft import errors, fi, share
+from weft import errors, fi
+from weft.share import NodeStatistics, default_node
 
 Array = np.ndarray[Any, Any]
 
@@ -21,16 +22,18 @@ def nodes() -> None:
     assert_type(weft.open(), weft.Node)
     with weft.open(timeout=5.0, listen="tcp://0.0.0.0:0", secret="0123456789abcdef") as node:
         assert_type(node, weft.Node)
-        assert_type(node.share([], name="x", access="r"), share.Shared)
+        assert_type(node.share([], name="x", access="r"), weft.Shared)
         assert_type(node.attach("x"), weft.RemoteArray)
         assert_type(node.attach("x", wait=3), weft.RemoteArray)
         assert_type(node.names(), list[str])
-        assert_type(node.shared, list[share.Shared])
-        assert_type(node.statistics(), share.NodeStatistics)
+        assert_type(node.shared, list[weft.Shared])
+        assert_type(node.statistics(), NodeStatistics)
         assert_type(node.statistics().shared_bytes, int)
         assert_type(node.closed, bool)
         assert_type(node.close(), None)
-    assert_type(share.default_node(), weft.Node)
+    assert_type(default_node(), weft.Node)
+    assert_type(weft.share([], "x", "r"), weft.Shared)
+    assert_type(weft.attach("x", wait=1), weft.RemoteArray)
 
 
 async def awaited(node: weft.Node, t: weft.RemoteArray) -> None:
@@ -66,7 +69,7 @@ def remote(t: weft.RemoteArray) -> None:
     assert_type(t.nbytes, int)
     assert_type(len(t), int)
     assert_type(t.path, str)
-    assert_type(t.ticket, share.Ticket)
+    assert_type(t.ticket, weft.Ticket)
     assert_type(t.read(), Array)
     mine = np.zeros(3, "f8")
     assert_type(t.read(out=bytearray(8)), bytearray)
@@ -121,7 +124,7 @@ def operators(t: weft.RemoteArray) -> None:
     assert_type(t, weft.RemoteArray)
 
 
-def shared(s: share.Shared) -> None:
+def shared(s: weft.Shared) -> None:
     assert_type(s.remote, weft.RemoteArray)
     assert_type(s.name, str)
     assert_type(s.shape, tuple[int, ...])
@@ -131,7 +134,7 @@ def shared(s: share.Shared) -> None:
     assert_type(s.at[3], weft.RemoteArray)
     assert_type(s.close(), None)
     with s as same:
-        assert_type(same, share.Shared)
+        assert_type(same, weft.Shared)
 
 
 def groups(node: weft.Node) -> None:
@@ -173,7 +176,7 @@ def coordination(node: weft.Node, t: weft.RemoteArray) -> None:
     queue = weft.Queue("queue", 16, dtype="f8", shape=(3,))
     assert_type(queue.put([1, 2, 3], timeout=1), None)
     assert_type(queue.qsize(), int)
-    assert_type(queue.ticket, share.Ticket)
+    assert_type(queue.ticket, weft.Ticket)
     assert_type(t.notify(0, at=slice(1, 3), data=7), None)
 
 
