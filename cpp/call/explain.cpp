@@ -108,7 +108,8 @@ std::string ops_of(const nic::OpRules& rules, uint64_t datatype, uint64_t family
 // What to do about ADDR_NOTAVAIL in the place of a peer.
 std::string no_peer(const nic::EndpointConfig& config) {
   std::string text = "no peer was given (ADDR_NOTAVAIL): pass what av.insert() returned";
-  if ((config.caps & nic::rx_cap::kSource) == 0) {
+  const bool messages = (config.caps & (nic::flag::kMsg | nic::flag::kTagged)) != 0;
+  if (messages && (config.caps & nic::rx_cap::kSource) == 0) {
     text +=
         "\n  a queue names the sender only if the endpoint was opened with SOURCE: ask for fi.SOURCE in the "
         "capabilities of the hints";

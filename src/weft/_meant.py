@@ -23,7 +23,7 @@ def unknown(module: Any, name: str, names: list[str], prefixes: tuple[str, ...])
 
 def _hint(module: Any, name: str, names: list[str], prefixes: tuple[str, ...]) -> str:
     # Python asks every module for such names, and an import from the package for those of its modules.
-    if name.startswith("_") or _is_module(f"{module.__name__}.{name}"):
+    if name.startswith("_") or not name.isidentifier() or _is_module(f"{module.__name__}.{name}"):
         return ""
     short = module.__name__.rpartition(".")[2]
     lower = name.lower()

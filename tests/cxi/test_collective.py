@@ -197,12 +197,12 @@ def test_minmaxloc_finds_values_and_ranks(three: list[Member], kind: str) -> Non
     """Each rank gives minimum and maximum with its index; the result has the group's."""
     struct, datatype = (cxi.CollIntMinmax, fi.INT64) if kind == "int" else (cxi.CollFltMinmax, fi.DOUBLE)
     results = [struct() for _ in three]
-    for rank, (one, result, low) in enumerate(zip(three, results, (4, -7, 2), strict=True)):
-        mine = struct(low, rank, 10 - low, rank)
+    for rank, (one, result, low, high) in enumerate(zip(three, results, (4, -7, 2), (6, 8, 17), strict=True)):
+        mine = struct(low, rank, high, rank)
         one.ep.allreduce(mine, 1, None, result, None, one.groups[0].addr, datatype, cxi.MINMAXLOC)
     completed(three)
     for result in results:
-        assert (result.minval, result.minidx, result.maxval, result.maxidx) == (-7, 1, 17, 1)
+        assert (result.minval, result.minidx, result.maxval, result.maxidx) == (-7, 1, 17, 2)
     with pytest.raises(fi.InvalidArgument, match="exactly 1"):
         three[0].ep.allreduce(results[0], 2, None, results[0], None, three[0].groups[0].addr, datatype, cxi.MINMAXLOC)
 

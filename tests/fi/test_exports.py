@@ -126,7 +126,7 @@ def test_name_that_is_c_s_or_misspelt_says_what_to_write(module: Any, name: str,
 
 @pytest.mark.parametrize("module", [fi, ucp], ids=str)
 def test_name_of_nothing_and_names_that_tools_ask_for_have_no_advice(module: Any) -> None:
-    for name in ("_repr_html_", "__wrapped__", "zzzzzz", "fi_zzzzzz"):
+    for name in ("_repr_html_", "__wrapped__", "zzzzzz", "fi_zzzzzz", "a.b", ""):
         with pytest.raises(AttributeError) as caught:
             getattr(module, name)
         assert str(caught.value) == f"module '{module.__name__}' has no attribute '{name}'"
