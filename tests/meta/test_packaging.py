@@ -146,6 +146,15 @@ def test_sdist_has_the_sources_and_no_leftovers(sdist: Path) -> None:
     assert leftovers == []
 
 
+def test_sdist_has_all_that_make_docs_reads(sdist: Path) -> None:
+    """A page that is missing is a link to nothing, which ends the build of the pages."""
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    read = [ROOT / "CHANGELOG.md", *(path for name in ("docs", "examples") for path in (ROOT / name).rglob("*"))]
+    wanted = {path.relative_to(ROOT).as_posix() for path in read if path.is_file() and path.suffix != ".pyc"}
+    assert wanted - names == set()
+
+
 def test_sdist_can_be_configured(sdist: Path, tmp_path: Path) -> None:
     """What CMake reads is in the archive: each room's sources are found there."""
     with tarfile.open(sdist) as archive:
