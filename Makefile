@@ -15,6 +15,8 @@
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
 #   make kill-test    kill -9 at random instants: 300 each of users of weft.fi, of UCP and arrays, of the CXI provider and its
 #                     registry (KILL_ROUNDS=n, WEFT_SEED=n)
+#   make mutants      seed the faults of tests/faults/*.toml one at a time in a copy: a test must notice each (FAULTS=n: a
+#                     sample, drawn with WEFT_SEED; FAULTS_ROOM=name: one list)
 #   make fuzz         what peers and strangers may send, made up: each target for FUZZ_SECONDS=n (60), then FUZZ_EXAMPLES=n
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
@@ -30,6 +32,8 @@ PYTHON ?= python3
 JOBS ?= 2
 KILL_ROUNDS ?= 300
 FUZZ_SECONDS ?= 60
+FAULTS ?= 0
+FAULTS_ROOM ?=
 FUZZ_EXAMPLES ?= 20000
 FUZZ_FRAMES ?= 1000000
 FUZZ_CXX ?= $(shell command -v clang++ || echo $(CXX))
@@ -55,7 +59,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -214,6 +218,9 @@ bench: microbench $(VENV)/.bench
 
 kill-test: ext $(VENV)/.test
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
+
+mutants: ext
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) tests/faults/run.py $(FAULTS) $(if $(FAULTS_ROOM),--room $(FAULTS_ROOM))
 
 fuzz: build/fuzz/.configured cpp-tests ext
 	@$(call COMPILE,fuzz,the fuzz targets,weft_fuzz)

@@ -1,0 +1,137 @@
+"""Apply the seeded faults one at a time in a copy, and demand that a test notices each: `make mutants`.
+
+usage: run.py [FAULTS] [--room ROOM] [--file PATH]     FAULTS: a sample of so many, drawn with WEFT_SEED; 0: all
+
+Ends with 1 if a fault without a reason survives, if named tests fail without a fault, or if the list is rotten. A run
+of tests that passes its time limit counts as noticed: a fault may make a test wait for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.faults.listed import ROOT, Fault, load
+
+_SECONDS = 240  # of one run of tests
+# What the tests of Python read of the tree; the extension is linked, not copied.
+_LINKED = ("docs", "examples", "README.md", "CHANGELOG.md", "Makefile", "CMakeLists.txt", "cpp", "bench", "LICENSE")
+
+
+def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], seconds: float) -> tuple[int | None, str]:
+    """Exit status (None: past the time limit) and the end of the output; nothing of the command is left running."""
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, cwd=where, env=env, stdout=out, stderr=out, start_new_session=True)
+        try:
+            status: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        out.seek(max(out.tell() - 3000, 0))
+        return status, out.read().decode(errors="replace")
+
+
+class _Copy:
+    """A copy of the sources and tests, with the extension of the tree."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        skip = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / "src" / "weft", self.root / "src" / "weft", ignore=skip)
+        for extension in (ROOT / "src" / "weft").glob("*.so"):
+            (self.root / "src" / "weft" / extension.name).symlink_to(extension)
+        shutil.copytree(ROOT / "tests", self.root / "tests", ignore=skip)
+        shutil.copy(ROOT / "pyproject.toml", self.root)
+        for name in _LINKED:
+            if (ROOT / name).exists():
+                (self.root / name).symlink_to(ROOT / name)
+        self._env = dict(os.environ, PYTHONPATH=str(self.root / "src"), PYTHONDONTWRITEBYTECODE="1")
+
+    def tests(self, names: Sequence[str]) -> tuple[int | None, str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *names]
+        return _run(command, self.root, self._env, _SECONDS)
+
+
+def _outcome(fault: Fault, place: _Copy) -> str:
+    file = place.root / fault.file
+    text = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(fault.seeded(text), encoding="utf-8")
+        status, _ = place.tests(fault.tests)
+    finally:
+        file.write_text(text, encoding="utf-8")
+    return "survived" if status == 0 else "noticed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Apply the seeded faults, and demand that a test notices each.")
+    parser.add_argument("faults", nargs="?", type=int, default=0, help="a sample of so many; 0: all")
+    parser.add_argument("--room", help="only the faults of a room: the name of a list")
+    parser.add_argument("--file", help="only the faults whose source file has this in its path")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the tests that run, and removes the copy
+    every = load()
+    rotten = [words for fault in every if (words := fault.trouble())]
+    if rotten:
+        print(*rotten, sep="\n")
+        return 1
+    faults = [one for one in every if asked.room in (None, one.room) and (asked.file or "") in one.file]
+    if 0 < asked.faults < len(faults):
+        seed = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
+        print(f"a sample of {asked.faults} of {len(faults)} faults; again: WEFT_SEED={seed}", flush=True)
+        faults = random.Random(seed).sample(faults, asked.faults)
+    faults.sort(key=lambda one: one.tests)
+    with tempfile.TemporaryDirectory(prefix="weft-faults-") as folder:
+        return _all(faults, _Copy(Path(folder)))
+
+
+def _all(faults: list[Fault], place: _Copy) -> int:
+    sound: dict[tuple[str, ...], bool] = {}
+    count: Counter[tuple[str, str]] = Counter()
+    bad: list[str] = []
+    for number, fault in enumerate(faults, 1):
+        begun = time.monotonic()
+        if fault.tests not in sound:
+            status, output = place.tests(fault.tests)
+            sound[fault.tests] = status == 0
+            if status != 0:
+                bad.append(f"without any fault {' '.join(fault.tests)} fails:\n{output}")
+        outcome = _outcome(fault, place) if sound[fault.tests] else "not tried: its tests fail without the fault"
+        if outcome == "survived" and fault.survives:
+            outcome = "survived with a reason"
+        elif outcome != "noticed":
+            bad.append(f"{fault} {outcome}\n  tests: {' '.join(fault.tests)}")
+        count[fault.room, outcome if outcome in ("noticed", "survived with a reason") else "survived"] += 1
+        print(
+            f"[{number}/{len(faults)}] {outcome.splitlines()[0]}, {time.monotonic() - begun:.0f} s: {fault}", flush=True
+        )
+    print(f"\n{'room':<22}{'faults':>8}{'noticed':>9}{'reason':>8}{'survived':>10}")
+    for room in [*sorted({one.room for one in faults}), "all"]:
+        row = [
+            sum(n for (where, how), n in count.items() if room in (where, "all") and how == column)
+            for column in ("noticed", "survived with a reason", "survived")
+        ]
+        print(f"{room:<22}{sum(row):>8}{row[0]:>9}{row[1]:>8}{row[2]:>10}")
+    print(*bad, sep="\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
