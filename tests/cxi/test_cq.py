@@ -123,8 +123,14 @@ def test_cq_open_checks_format_before_wait_object_and_flags(node: Node) -> None:
         {"size": 1 << 40},
     ],
 )
-def test_hints_of_a_queue_are_taken(node: Node, more: dict[str, int]) -> None:
-    node.domain.cq_open(**more).close()
+def test_queue_with_hints_that_mean_nothing_works(node: Node, more: dict[str, int]) -> None:
+    with node.domain.cq_open(**more) as cq, node.domain.endpoint(node.info) as ep:
+        ep.bind(cq, fi.TRANSMIT | fi.RECV)
+        ep.bind(node.av)
+        ep.enable()
+        register(node, np.zeros(1, "u8"), 300)
+        ep.write(np.ones(1, "u8"), None, node.me, 0, 300, "context")
+        assert cq.sread(1, timeout=10.0)[0].op_context == "context"
 
 
 def test_queues_of_peers_come_later(node: Node) -> None:

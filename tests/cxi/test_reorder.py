@@ -296,10 +296,12 @@ def test_counter_waits_for_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None
         node.keep(cntr)
         node.ep.bind(cntr, fi.WRITE)
         node.ep.enable()
-        register(node, np.zeros(64, np.uint64), STANDARD)
+        memory = np.zeros(32, np.uint64)
+        register(node, memory, STANDARD)
         for n in range(32):
-            node.ep.inject_write(np.array([n], np.uint64), node.me, 8 * n, STANDARD)
+            node.ep.inject_write(np.array([n + 1], np.uint64), node.me, 8 * n, STANDARD)
         cntr.wait(32, timeout=10.0)
+        assert memory.tolist() == list(range(1, 33))
 
 
 def test_seed_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,11 +164,13 @@ def test_descriptor_may_be_given_and_needs_not(node: Node, hybrid: bool) -> None
         ep.bind(node.cq, fi.TRANSMIT | fi.RECV)
         ep.bind(node.av)
         ep.enable()
-        register(node, np.zeros(1, "u8"), 300)
-        buffer = np.zeros(1, "u8")
-        ep.write(buffer, node.reg(buffer, int(fi.WRITE)).desc, node.me, 0, 300)
-        ep.write(buffer, None, node.me, 0, 300)
+        memory = np.zeros(2, "u8")
+        register(node, memory, 300)
+        given, missing = np.array([3], "u8"), np.array([4], "u8")
+        ep.write(given, node.reg(given, int(fi.WRITE)).desc, node.me, 0, 300)
+        ep.write(missing, None, node.me, 8, 300)
         node.wait(2)
+        assert memory.tolist() == [3, 4]
 
 
 def test_descriptor_of_other_memory_is_not_looked_at(node: Node) -> None:

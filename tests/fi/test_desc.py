@@ -184,6 +184,19 @@ def test_desc_list_is_checked_entry_by_entry(local: Local) -> None:
 
 
 @pytest.mark.general("several buffers a call")
+@pytest.mark.clause("rma.readv.signature")
+def test_desc_of_each_buffer_of_a_readv_is_at_its_place(local: Local) -> None:
+    """fi_readv returns 0, in Python None, and takes the descs in the order of the buffers."""
+    local.memory[:] = range(1, 9)
+    parts = [local.result[:3], local.unrelated[:5]]
+    with pytest.raises(fi.InvalidArgument, match="does not cover"):
+        local.ep.readv(parts, [local.other.desc, local.writable.desc], local.me, 0, KEY)
+    assert local.ep.readv(parts, [local.writable.desc, local.other.desc], local.me, 0, KEY, "read") is None
+    assert local.node.wait()[0].op_context == "read"
+    assert [*local.result[:3], *local.unrelated[:5]] == list(range(1, 9))
+
+
+@pytest.mark.general("several buffers a call")
 def test_desc_of_one_region_covers_all_buffers_of_a_list(local: Local) -> None:
     local.ep.writev([local.source[4:], local.source[:4]], local.readable.desc, local.me, 0, KEY)
     local.node.wait()

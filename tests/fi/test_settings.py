@@ -59,6 +59,30 @@ def test_settings_bad_value_names_the_values(
     assert values in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("WEFT_TRACE_RECORDS", ["0", "67108864"], ["67108865", "-1", "\u0663", "1.5", ""]),
+        ("WEFT_TCP_TIMEOUT", ["0.1", "3600"], ["0.0999", "3600.1", "nan", "inf", ""]),
+        ("FI_MR_CACHE_MAX_SIZE", ["0", str(2**64 - 2)], [str(2**64 - 1)]),
+        ("FI_MR_CACHE_MAX_COUNT", ["0", str(2**64 - 1)], [str(2**64)]),
+        ("FI_MR_CACHE_MONITOR", ["", "memhooks"], [" ", "none"]),
+        ("WEFT_CMA", ["0", "1"], ["2", "01", ""]),
+    ],
+)
+def test_settings_limit_is_a_value_and_the_next_one_is_not(
+    monkeypatch: pytest.MonkeyPatch, name: str, good: list[str], bad: list[str]
+) -> None:
+    for text in good:
+        monkeypatch.setenv(name, text)
+        assert name in settings.load().values | settings.load_cache().values
+    for text in bad:
+        monkeypatch.setenv(name, text)
+        read = settings.load_cache if name.startswith("FI_MR_CACHE") else settings.load
+        with pytest.raises(fi.InvalidArgument, match=name):
+            read()
+
+
 def test_secret_is_read_from_one_place_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("WEFT_SECRET", "WEFT_SECRET_FILE"):
         monkeypatch.delenv(name, raising=False)

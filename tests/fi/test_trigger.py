@@ -78,9 +78,10 @@ def test_threshold_that_is_reached_starts_at_once(duo: Duo) -> None:
     target.reg(memory, requested_key=KEY)
     trigger, done = counters(initiator, 2)
     trigger.set(5)
-    queue(initiator, fi.OP_WRITE, write(initiator, peer, b"12345678"), trigger, 5, done)
-    queue(initiator, fi.OP_WRITE, write(initiator, peer, b"12345678"), trigger, 0, done)
+    queue(initiator, fi.OP_WRITE, write(initiator, peer, b"1234"), trigger, 5, done)
+    queue(initiator, fi.OP_WRITE, write(initiator, peer, b"5678", 4), trigger, 0, done)
     done.wait(2, timeout=WATCHDOG_S)
+    assert memory == b"12345678"
 
 
 def test_success_has_an_entry_with_completion_alone(duo: Duo) -> None:
@@ -360,16 +361,22 @@ def test_cancel_of_work_that_does_not_wait_is_not_found(duo: Duo) -> None:
 
 
 def test_objects_close_while_work_waits(duo: Duo) -> None:
-    """Whatever is closed first, nothing is left behind, and nothing starts."""
+    """Work counts in a closed counter without effect, and does not start once its endpoint is closed."""
     initiator, target, peer = duo
-    target.reg(bytearray(8), requested_key=KEY)
-    trigger, done = counters(initiator, 2)
+    memory = bytearray(8)
+    target.reg(memory, requested_key=KEY)
+    trigger, done, later = counters(initiator, 3)
     for _ in range(3):
         queue(initiator, fi.OP_WRITE, write(initiator, peer, b"12345678"), trigger, 1, done)
         queue(initiator, fi.OP_CNTR_ADD, fi.OpCntr(done, 1), trigger, 1)
-    done.close()  # the work counts in it without effect
+    queue(initiator, fi.OP_WRITE, write(initiator, peer, b"too late"), trigger, 2, later)
+    done.close()
     trigger.add(1)
     initiator.ep.close()
+    trigger.add(1)
+    target.cq.read(0)  # progress
+    assert later.read() == 0
+    assert memory in (b"12345678", bytes(8))  # what had started is done, or was dropped by the close
     trigger.close()
 
 

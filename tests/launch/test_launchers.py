@@ -70,6 +70,7 @@ SLINGSHOT |= {"SLINGSHOT_TCS": "0xa"}
         (SLURM | {"PMI_RANK": "3", "PMI_SIZE": "4"}, ("Slurm", 3, 4, 1, 2)),  # srun --mpi=pmi2
         (SLURM | PALS | {"PALS_RANKID": "3", "PMI_RANK": "3"}, ("Slurm", 3, 4, 1, 2)),  # srun --mpi=cray_shasta
         (PALS, ("PALS", 5, 8, 1, 4)),
+        (PALS | {"PMI_RANK": "2"}, ("PALS", 5, None, 1, None)),  # PMI's variables are another launcher's
         (MPICH, ("MPICH", 1, 2, 1, 2)),
         (INTEL, ("Intel MPI", 1, 2, 1, 2)),
         (OPEN_MPI, ("Open MPI", 1, 2, 1, 2)),
@@ -138,6 +139,9 @@ def test_slingshot_values() -> None:
     net = launch.environment(SLURM | SLINGSHOT).slingshot
     assert net == launch.Slingshot((1024, 1025), ("cxi0", "cxi1"), (5, 6), ("LOW_LATENCY", "BEST_EFFORT"))
     assert launch.environment(SLURM).slingshot is None
+    later = launch.environment(SLURM | SLINGSHOT | {"SLINGSHOT_TCS": "0x12"}).slingshot
+    assert later is not None
+    assert later.tcs == ("LOW_LATENCY", "0x10")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +154,8 @@ def test_slingshot_values() -> None:
         ({"SLINGSHOT_VNIS": "10,10"}, "an entry is there twice"),
         ({"SLINGSHOT_VNIS": "x" * 10000}, "is not a VNI"),
         ({"SLINGSHOT_DEVICES": "cxi0,cxi1,cxi2"}, "has 3 entries, SLINGSHOT_SVC_IDS=5,6 has 2: one for each device"),
+        ({"SLINGSHOT_DEVICES": "cxi0"}, "has 1 entries, SLINGSHOT_SVC_IDS=5,6 has 2: one for each device"),
+        ({"SLINGSHOT_SVC_IDS": "5,0"}, "'0' is not a service's id"),
         ({"SLINGSHOT_SVC_IDS": ""}, "SLINGSHOT_SVC_IDS: not set, but SLINGSHOT_VNIS"),
         ({"SLINGSHOT_SVC_IDS": "5,-1"}, "'-1' is not a service's id"),
         ({"SLINGSHOT_TCS": "bulk"}, "SLINGSHOT_TCS=bulk: not a number such as 0xf"),
@@ -160,10 +166,13 @@ def test_slingshot_values() -> None:
         ({"SLURM_STEP_NUM_NODES": "3"}, "SLURM_STEP_NODELIST has 2 hosts, and the step 3"),
         ({"SLURM_STEP_NODELIST": "nid[3-"}, "SLURM_STEP_NODELIST: 'nid[3-' is not a list of hosts"),
         ({"SLURM_STEP_TASKS_PER_NODE": "2(x"}, "SLURM_STEP_TASKS_PER_NODE: '2(x' is not a list such as 2(x3),1"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "5(x2)"}, "Slurm: 5 processes on this host, and 4 in all"),
         ({"SLURM_STEP_TASKS_PER_NODE": "9(x2)"}, "Slurm: 9 processes on this host, and 4 in all"),
         (OPEN_MPI | {"OMPI_COMM_WORLD_SIZE": ""}, "Open MPI: it tells a rank and no number of processes"),
         (TORCHRUN | {"RANK": ""}, "torchrun: it tells no rank"),
         (TORCHRUN | {"MASTER_PORT": ""}, "MASTER_ADDR is set and MASTER_PORT is not"),
+        (TORCHRUN | {"MASTER_PORT": "0"}, "MASTER_PORT='0': not a port from 1 to 65535"),
+        (TORCHRUN | {"MASTER_PORT": "65536"}, "MASTER_PORT='65536': not a port from 1 to 65535"),
         (TORCHRUN | {"MASTER_PORT": "70000"}, "MASTER_PORT='70000': not a port from 1 to 65535"),
         (MPICH | {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}, "they are 4 jobs"),
     ],

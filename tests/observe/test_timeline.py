@@ -68,6 +68,15 @@ def test_overlapping_operations_have_different_numbers() -> None:
     assert sorted(one["ts"] for one in found if one["id2"] == found[0]["id2"]) == [1.0, 3.0]
 
 
+def test_operations_of_two_endpoints_with_one_number_end_apart() -> None:
+    found = events(
+        record(0, "begin", 2000, id=5, endpoint=0), record(1, "begin", 3000, id=5, endpoint=1),
+        record(2, "end", 4000, id=5, endpoint=1), record(3, "end", 6000, id=5, endpoint=0),
+    )  # fmt: skip
+    assert sorted((one["ph"], one["ts"]) for one in found) == [("b", 1.0), ("b", 2.0), ("e", 3.0), ("e", 5.0)]
+    assert len({one["id2"]["local"] for one in found}) == 2
+
+
 def test_operation_that_did_not_end_is_unfinished() -> None:
     (one,) = events(record(0, "begin", 2000, id=5))
     assert one["ph"] == "b"
@@ -211,8 +220,15 @@ def test_newer_records_are_read_behind_older_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [slot(1, state=3), slot(1, state=2), slot(1, kind=0), slot(1, kind=99), slot(2)],
-    ids=["being written", "of another place", "no kind", "unknown kind", "number of another place"],
+    "bad",
+    [
+        slot(1, state=3), slot(1, state=5), slot(1, state=2), slot(1, kind=0), slot(1, kind=len(records.KINDS)),
+        slot(1, kind=99), slot(2),
+    ],
+    ids=[
+        "being written", "being written again", "of another place", "no kind", "first unknown kind",
+        "unknown kind", "number of another place",
+    ],
 )  # fmt: skip
 def test_record_that_is_not_whole_is_lost(tmp_path: Path, bad: bytes) -> None:
     found = records.read(file_of(tmp_path / "x", slot(0), bad))
@@ -229,6 +245,7 @@ def test_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
     wrong = [
         empty, short, zeros, file_of(tmp_path / "a", magic=b"WEFTRRC\0"), file_of(tmp_path / "b", version=9),
         file_of(tmp_path / "c", slot_count=3), file_of(tmp_path / "d", slot_count=2**40),
+        file_of(tmp_path / "e", slot_count=0),
     ]  # fmt: skip
     for path in wrong:
         with pytest.raises(ValueError, match=r"trace"):

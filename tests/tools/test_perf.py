@@ -155,6 +155,10 @@ def test_parse_sizes() -> None:
         parse_sizes("-8")
     with pytest.raises(UsageError, match="not a size"):
         parse_sizes("K")
+    assert parse_sizes("1,1G") == [1, 1 << 30]
+    for text in ("0", str((1 << 30) + 1)):
+        with pytest.raises(UsageError, match="from 1 to 1073741824"):
+            parse_sizes(text)
 
 
 def test_parse_names_keeps_the_known_order() -> None:
@@ -164,6 +168,8 @@ def test_parse_names_keeps_the_known_order() -> None:
 
 def test_formats() -> None:
     assert [format_size(n) for n in (8, 1000, 4096, 1 << 20, 3 << 30)] == ["8 B", "1000 B", "4 KiB", "1 MiB", "3 GiB"]
+    assert [format_size(n) for n in (1024, 1025, 1 << 30)] == ["1 KiB", "1025 B", "1 GiB"]
+    assert [format_time(n) for n in (1e3, 999.0, 1e9)] == ["1 us", "999 ns", "1 s"]
     assert [format_time(n) for n in (2.5, 1500.0, 2e6, None)] == ["2.5 ns", "1.5 us", "2 ms", ""]
     assert [format_rate(n) for n in (10.0, 1.5e3, 2e6, 3e9)] == ["10 /s", "1.5 k/s", "2 M/s", "3 G/s"]
 
