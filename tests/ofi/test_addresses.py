@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
+import weakref
 from typing import Any
 
 import pytest
 from tests.ofi.support import Node, finish, offer, open_node, pair, post, run_program
 
 from weft import fi
+
+
+class Context:
+    """A context that a weak reference can have."""
 
 
 def free(provider: str) -> Any:
@@ -151,6 +157,26 @@ def test_insertions_are_events_where_the_library_reports_them(reporting: str) ->
         assert eq.read() is None
         with pytest.raises(fi.InvalidArgument, match="event queue"):
             node.av.bind(node.cq)
+    node.close()
+
+
+def test_refused_insertion_with_an_event_leaves_its_context_to_the_caller() -> None:
+    """No event comes of the insertion, so nobody would take the context back. (shm heeds no flags.)"""
+
+    def refused(av: Any) -> weakref.ref[Any]:
+        context = Context()
+        with pytest.raises(fi.BadFlags):
+            av.insert([node.ep.getname()], flags=fi.MULTI_RECV, context=context)
+        return weakref.ref(context)
+
+    node = open_node(offer("ofi:tcp"))
+    with node.fabric.eq_open() as eq, node.domain.av_open(flags=fi.EVENT) as av:
+        with contextlib.suppress(fi.NoSys):  # tcp of 2.5 has no events of a vector
+            av.bind(eq)
+        context = refused(av)
+        gc.collect()
+        assert context() is None
+        assert eq.read() is None
     node.close()
 
 

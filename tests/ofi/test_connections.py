@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,3 +179,21 @@ def test_own_events_come_back() -> None:
         event_number, found = eq.sread(timeout=10)
         assert event_number == fi.EqEvent.NOTIFY
         assert found is entry
+
+
+def test_refused_event_leaves_its_entry_to_the_caller() -> None:
+    """An event has 32 bits. Nobody reads the event, so nobody would take the entry back."""
+
+    class Entry: ...
+
+    def refused(eq: Any) -> weakref.ref[Any]:
+        entry = Entry()
+        with pytest.raises((TypeError, fi.InvalidArgument)):
+            eq.write(1 << 32, entry)
+        return weakref.ref(entry)
+
+    with fi.Fabric(offer(PROVIDER).fabric_attr) as fabric, fabric.eq_open(flags=fi.WRITE) as eq:
+        entry = refused(eq)
+        gc.collect()
+        assert entry() is None
+        assert eq.read() is None
