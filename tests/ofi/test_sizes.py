@@ -98,7 +98,7 @@ Call = Callable[[Node, int, int, int], Any]
         (
             lambda a, to, at, key: a.ep.atomic(np.ones(2, "g"), None, to, at, key, fi.LONG_DOUBLE, fi.SUM),
             fi.NotSupported,
-            "datatype",
+            "SUM on LONG_DOUBLE",
         ),
     ],
 )  # fmt: skip
