@@ -109,6 +109,7 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
     if (n.datatype >= std::size(kOfiElement) || n.op >= 1024)
       refuse(fi_err::kEOPNOTSUPP, "the datatype and the operation are no pair of fi_atomic(3)");
     element = kOfiElement[n.datatype];
+    w.operand.datatype = w.result.datatype = w.compare.datatype = n.datatype;
   }
   const Attr iov(msg.ptr(), "msg_iov"), count(msg.ptr(), "iov_count"), desc(msg.ptr(), "desc");
   if (iov.value == nullptr || count.value == nullptr || desc.value == nullptr ||

@@ -71,6 +71,9 @@ def test_transfers_of_every_family_are_deferred(two: Two) -> None:
     ]
     for step, (kind, op) in enumerate(steps, 1):
         queue(a, kind, op, trigger, step, done)
+    wrong = fi.MsgAtomic([np.ones(1)], [fi.RmaIoc(b.place(mr), 1, mr.key)], to, datatype=fi.UINT64, op=fi.SUM)
+    with pytest.raises(fi.InvalidArgument, match="elements of type float64, and the datatype is UINT64"):
+        queue(a, fi.OP_ATOMIC, fi.OpAtomic(a.ep, wrong), trigger, 9, done)
     for _ in range(100):
         drain(a, b)
     assert (done.read(), memory[0]) == (0, 0)
