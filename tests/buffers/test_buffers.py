@@ -360,6 +360,7 @@ def test_array_interface_with_a_buffer_and_an_offset() -> None:
     with pytest.raises(BufferError):
         data.append(0)
     assert describe(Interface(data=bytes(16))).readonly
+    assert describe(Interface(data=bytes(16), typestr="<U2", shape=(2,))).nbytes == 16  # UCS-4
 
 
 @pytest.mark.parametrize(
@@ -367,11 +368,13 @@ def test_array_interface_with_a_buffer_and_an_offset() -> None:
     [
         ({"data": (0, False)}, "null pointer"),
         ({"data": (4096,)}, "read-only"),
+        ({"data": (4096, False, 0)}, "read-only"),
         ({"data": 17}, "neither"),
         ({}, "neither"),
         ({"data": bytearray(15)}, "do not fit"),
         ({"data": bytearray(16), "offset": 4}, "do not fit"),
         ({"data": bytearray(16), "offset": -4}, "do not fit"),
+        ({"data": bytearray(16), "offset": 16, "strides": (-4,)}, "do not fit"),
         ({"data": (4096, False), "strides": (4, 4)}, "1 lengths but 2 strides"),
         ({"data": (4096, False), "shape": (-1,)}, "negative"),
         ({"data": (4096, False), "shape": None}, "not valid"),
@@ -414,6 +417,15 @@ def test_cuda_array_interface_is_device_memory() -> None:
     assert (info.address, info.nbytes, info.device, info.device_id) == (0x7F1000000000, 24, buffers.HMEM_CUDA, -1)
     assert not info.host_access
     assert info.strides == (12, 4)
+
+
+@pytest.mark.parametrize(("device", "number"), [((2, 1), 1), ((10, 1), -1)], ids=["CUDA", "ROCm"])
+def test_cuda_array_interface_has_the_number_of_a_cuda_device(device: tuple[int, int], number: int) -> None:
+    class OnDevice(FakeCuda):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return device
+
+    assert describe(OnDevice()).device_id == number
 
 
 def test_cuda_array_interface_strides_readonly_and_empty() -> None:

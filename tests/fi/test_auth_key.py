@@ -395,6 +395,12 @@ def test_region_restricted_to_one_key_admits_its_peers() -> None:
             node.domain.mr_regattr(attr(memory, fi.MrAuthKey(node.av, 17), 16))
 
 
+def test_region_takes_no_keys_of_another_domains_vector() -> None:
+    with keyed([7]) as (node, _), keyed([7]) as (other, _), pytest.raises(fi.FabricError) as caught:
+        node.domain.mr_regattr(attr(np.zeros(8, np.uint8), fi.MrAuthKey(other.av), fi.MrAuthKey.SIZE))
+    assert caught.value.errno == fi.EDOMAIN
+
+
 def test_restriction_needs_directed_recv() -> None:
     with keyed([7]) as (node, handles), pytest.raises(fi.InvalidArgument, match="DIRECTED_RECV"):
         node.domain.mr_regattr(attr(np.zeros(8, np.uint8), fi.MrAuthKey(node.av, handles[0]), 16), fi.AUTH_KEY)

@@ -53,6 +53,18 @@ def test_root_is_the_first_member_that_is_free_and_up(path: Path) -> None:
         assert store.create([8, 7], 1, 1, "j").hw_root == 7
 
 
+def test_nic_that_is_not_in_the_registry_cannot_be_removed(path: Path) -> None:
+    with Store(path) as store:
+        store.put_nic(Nic(7, "host", "cxi0"))
+        with pytest.raises(Refused) as found:
+            store.remove_nic(8)
+        assert found.value.status == 404
+        store.remove_nic(7)
+        assert store.nics() == []
+        with pytest.raises(Refused):
+            store.remove_nic(7)
+
+
 def test_member_that_shares_a_nic_counts_once_as_a_root(path: Path) -> None:
     """Endpoints of one host may share a NIC."""
     with Store(path) as store:
