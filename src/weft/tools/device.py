@@ -32,7 +32,7 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
         return
     table = plain_table(
         f"devices in {registry.folder()}", "device", "link", "address", "group switch port", "Gbit/s", "mtu",
-        "amo_remap_to_pcie_fadd", "services", "in use by",
+        "amo_remap", "services", "in use by",
     )  # fmt: skip
     for one in found:
         table.add_row(
