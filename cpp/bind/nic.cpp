@@ -181,7 +181,7 @@ void register_nic(Module& m) {
           "Returns what peers() has of the process that operations of `ep` to `dest` reach; None: not connected.")
       .def(
           "alloc",
-          [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh, bool huge) {
+          [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh, bool huge, bool follow) {
             auto box = box_of(n);
             mem::SegmentSet& segments = box->host->nic().segments();
             std::byte* p = nullptr;
@@ -202,6 +202,13 @@ void register_nic(Module& m) {
               const ReleasedGil released;
               (void)mem::use_huge_pages(reinterpret_cast<uint64_t>(p), nbytes);  // a refusal leaves small pages
             }
+            if (follow) {
+              const ReleasedGil released;
+              try {
+                segments.follow(p);
+              } catch (const std::exception&) {  // no thread: small pages
+              }
+            }
             auto a = std::make_unique<Allocation>();
             a->box = box;
             a->address = p;
@@ -209,13 +216,14 @@ void register_nic(Module& m) {
             return a;
           },
           nb::arg("nbytes"), nb::kw_only(), nb::arg("address") = 0, nb::arg("fixed") = false, nb::arg("fresh") = false,
-          nb::arg("huge") = false,
+          nb::arg("huge") = false, nb::arg("follow") = false,
           "Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).\n\n"
           "address  where to place the memory, a multiple of the page size, if nothing is mapped there; with\n"
           "         `fixed` the memory replaces existing mappings.\n"
           "fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes\n"
           "         of an earlier allocation.\n"
-          "huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.")
+          "huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.\n"
+          "follow   pages are allocated as they are touched; a thread makes huge pages of them.")
       .def(
           "overlay",
           [](PyNic& n, uint64_t address, uint64_t nbytes, uint64_t source) {

@@ -15,7 +15,8 @@ namespace weft::bind {
 
 namespace {
 
-constexpr char kCapsuleName[] = "mem_handler";  // NumPy looks for it
+constexpr size_t kDiscardBytes = size_t{256} << 10;  // below, clearing costs less than the faults
+constexpr char kCapsuleName[] = "mem_handler";       // NumPy looks for it
 
 struct Handler {
   PyDataMem_Handler numpy;  // first: the capsule's pointer
@@ -29,6 +30,7 @@ struct Handler {
 // NumPy calls these functions with or without the GIL, from any thread, and raises MemoryError for null.
 void* allocate(void* context, size_t bytes) noexcept {
   auto& handler = *static_cast<Handler*>(context);
+  if (bytes > mem::memory_bytes()) return nullptr;  // as malloc() refuses
   if (handler.forked()) return nullptr;  // the segments belong to the parent; the child leaves weft.allocator()
   try {
     void* address = handler.segments().allocate(bytes);
@@ -51,7 +53,12 @@ void* allocate_zeroed(void* context, size_t count, size_t size) noexcept {
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) return nullptr;
   void* address = allocate(context, bytes);
-  if (address != nullptr) std::memset(address, 0, bytes);
+  if (address == nullptr) return nullptr;
+  if (bytes >= kDiscardBytes) {  // its pages come back as zeros when they are touched, as calloc()'s
+    static_cast<Handler*>(context)->segments().discard(static_cast<std::byte*>(address));
+  } else {
+    std::memset(address, 0, bytes);
+  }
   return address;
 }
 

@@ -11,6 +11,8 @@
 #include "bind/common.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
+#include "mem/huge_pages.hpp"
+#include "mem/segment.hpp"
 
 namespace weft::bind {
 
@@ -135,6 +137,15 @@ void register_probes(Module& m) {
       },
       nb::arg("word"), nb::arg("rounds"),
       "Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.");
+  m.def("memory_bytes", [] { return mem::memory_bytes(); }, "The memory and the swap space of this machine, in bytes.");
+  m.def(
+      "use_huge_pages",
+      [](uint64_t address, uint64_t length) {
+        const ReleasedGil released;
+        return mem::use_huge_pages(address, length);
+      },
+      nb::arg("address"), nb::arg("length"),
+      "Puts huge pages behind the whole blocks of 2 MiB of shared memory. False: the kernel refuses.");
   static constexpr auto cma = [](bool write, int pid, uint64_t remote, nb::handle local, uint64_t rounds) {
     Buf s;
     if (!s.acquire_host(local.ptr(), !write)) throw nb::python_error();

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -164,8 +165,21 @@ void SegmentSet::discard(std::byte* address) noexcept {
                     static_cast<off_t>(at.offset), static_cast<off_t>(live->second));
 }
 
+void SegmentSet::follow(std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const auto live = live_.find(reinterpret_cast<uint64_t>(address));
+  if (live == live_.end() || placed_.contains(live->first)) return;
+  const SegmentPlace at = place_of(address);
+  follower_.follow(segments_[at.segment]->fd.get(), at.offset, live->first, live->second);
+}
+
+void SegmentSet::unfollow(std::byte* address) noexcept {
+  if (follower_.active() && allocated(address) >= kHugePage) follower_.forget(reinterpret_cast<uint64_t>(address));
+}
+
 bool SegmentSet::overlay(std::byte* address, size_t bytes, std::byte* source) {
   const size_t size = pages_of(bytes);
+  unfollow(address);
   const std::lock_guard lock(mutex_);
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   if (live == live_.end() || live->second != size || placed_.contains(live->first)) return false;
@@ -198,6 +212,7 @@ void SegmentSet::end_overlay(std::byte* address, const SegmentPlace& place, uint
 void SegmentSet::free(std::byte* address) noexcept {
   uint64_t size;
   SegmentPlace at;
+  unfollow(address);
   {
     const std::lock_guard lock(mutex_);
     const auto live = live_.find(reinterpret_cast<uint64_t>(address));
@@ -503,6 +518,12 @@ uint64_t SegmentSet::allocated_bytes() const {
 
 void SegmentSet::close_fds() noexcept {
   for (auto& segment : segments_) segment->fd.reset();
+}
+
+uint64_t memory_bytes() noexcept {
+  struct sysinfo found{};
+  if (::sysinfo(&found) != 0) return ~uint64_t{0};
+  return (uint64_t{found.totalram} + found.totalswap) * found.mem_unit;
 }
 
 bool populate(uint64_t address, uint64_t length, bool writable) noexcept {

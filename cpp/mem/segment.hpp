@@ -15,6 +15,7 @@
 #include "base/mapping.hpp"
 #include "mem/change_log.hpp"
 #include "mem/gate.hpp"
+#include "mem/huge_pages.hpp"
 #include "mem/monitor.hpp"
 
 namespace weft::mem {
@@ -69,6 +70,8 @@ class SegmentSet {
   std::byte* allocate_at(std::byte* address, size_t bytes, bool replace);
   // Drops the pages of an allocation: it reads as zero and occupies no memory until it is touched again.
   void discard(std::byte* address) noexcept;
+  // From now on an allocation in a segment's own mapping gets huge pages as it is touched (huge_pages.hpp).
+  void follow(std::byte* address);
   // Puts the pages at `source`, a shared mapping of another file, in the place of an allocation: its addresses stay,
   // and until free() they are not segment memory. Its own pages are freed, at once if no peer was ever told of them,
   // else by free(). `source` is not changed. False, and nothing has changed for the application: no allocation of as
@@ -127,6 +130,7 @@ class SegmentSet {
   void add_hole(uint64_t begin, uint64_t end);
   void remove_hole(uint64_t begin, uint64_t end);
   void end_overlay(std::byte* address, const SegmentPlace& place, uint64_t size) noexcept;
+  void unfollow(std::byte* address) noexcept;
   void give_back(Segment& segment, uint64_t offset, uint64_t size);
 
   mutable std::mutex mutex_;
@@ -144,9 +148,13 @@ class SegmentSet {
   // A place rests only because of a lease. No event tells when a lease ends, so each allocation looks again.
   std::atomic<bool> lease_rests_{false};
   std::map<uint64_t, uint64_t> holes_;  // begin -> end: addresses in segments where other memory is mapped now
+  PageFollower follower_;               // ends first: it uses the segments' descriptors
 };
 
 // Allocates the pages of [address, address + length) before they are touched. False: out of memory, or no such mapping.
 bool populate(uint64_t address, uint64_t length, bool writable) noexcept;
+
+// The memory and the swap space of this machine, in bytes: more can never be in use.
+uint64_t memory_bytes() noexcept;
 
 }  // namespace weft::mem

@@ -1,8 +1,8 @@
-"""Whether new arrays get huge pages at once.
+"""Whether new arrays get huge pages by Weft.
 
 Most systems give shared memory small pages only (`shmem_enabled` is "never"): one fault for each 4 KiB, and the
-processor looks up eight times as many addresses. There Weft asks for huge pages itself when it allocates an array; the
-array then has all its pages from the start.
+processor looks up eight times as many addresses. There Weft asks for huge pages itself: for an array that it fills when
+it makes the array, for any other as the array is touched (cpp/mem/huge_pages.hpp).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import os
 from pathlib import Path
 
-__all__ = ["PAGE", "wanted"]
+__all__ = ["PAGE", "asks", "wanted"]
 
 PAGE = 2 << 20
 """Bytes of a huge page; smaller arrays get none."""
@@ -22,12 +22,12 @@ _GROUP_USED = Path("/sys/fs/cgroup/memory.current")
 
 
 def wanted(nbytes: int) -> bool:
-    """True if an array gets its pages at once: not more than a quarter of the memory that is free now."""
-    return _asks() and 4 * nbytes <= min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _group_bytes())
+    """True if Weft asks for huge pages: for not more than a quarter of the memory that is free now."""
+    return asks() and 4 * nbytes <= min(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _group_bytes())
 
 
 @functools.cache
-def _asks() -> bool:
+def asks() -> bool:
     """True if the kernel gives shared memory huge pages only when asked, and WEFT_HUGE_PAGES allows to ask."""
     from . import settings
 

@@ -223,7 +223,7 @@ class Nic:
         Returns what peers() has of the process that operations of `ep` to `dest` reach; None: not connected.
         """
 
-    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False, huge: bool = False) -> Allocation:
+    def alloc(self, nbytes: int, *, address: int = 0, fixed: bool = False, fresh: bool = False, huge: bool = False, follow: bool = False) -> Allocation:
         """
         Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).
 
@@ -232,6 +232,7 @@ class Nic:
         fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes
                  of an earlier allocation.
         huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.
+        follow   pages are allocated as they are touched; a thread makes huge pages of them.
         """
 
     def overlay(self, address: int, nbytes: int, source: int) -> bool:
@@ -2531,6 +2532,14 @@ def probe_memcpy(dst: object, src: object, rounds: int, piece: int = 0, stride: 
 def probe_fetch_add(word: object, rounds: int) -> float:
     """
     Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.
+    """
+
+def memory_bytes() -> int:
+    """The memory and the swap space of this machine, in bytes."""
+
+def use_huge_pages(address: int, length: int) -> bool:
+    """
+    Puts huge pages behind the whole blocks of 2 MiB of shared memory. False: the kernel refuses.
     """
 
 def probe_cma_write(pid: int, remote: int, src: object, rounds: int) -> float:

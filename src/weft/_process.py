@@ -185,16 +185,21 @@ def array(
     *,
     zero: bool = False,
     fresh: bool = False,
+    filled: bool = False,
+    sparse: bool = False,
     call: str = "empty",
     nic: Nic | None = None,
 ) -> np.ndarray[Any, Any]:
-    """An array in memory of the NIC's segments; freed with the last reference to it and its views.
+    """An array in memory of the NIC's segments; freed with the last reference to it and its views. Its pages are
+    allocated as they are touched.
 
-    nic    the NIC with the segments; None: the process's NIC.
-    zero   set every byte to 0, like numpy.zeros; otherwise the memory is uninitialised.
-    fresh  the memory reads as zero, and none of its pages is allocated yet.
+    nic     the NIC with the segments; None: the process's NIC.
+    zero    the memory reads as zero, like numpy.zeros; otherwise it is uninitialised.
+    fresh   the memory reads as zero, and none of its pages is allocated yet.
+    filled  the caller writes all of it at once.
+    sparse  it may be larger than the memory of this machine: the caller knows that most of it stays untouched.
 
-    Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths).
+    Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths; more bytes than an address space has).
     """
     import numpy
 
@@ -211,10 +216,18 @@ def array(
     if nbytes == 0:
         return numpy.empty(dims, kind)
     if nbytes > sys.maxsize:
-        raise errors.NoMemory(f"{call}: shape {dims} of {kind} takes {nbytes} B, more than an address space has")
-    huge = nbytes >= _huge.PAGE and not fresh and _huge.wanted(nbytes)
-    memory: Any = (nic or _nic_of_process()).alloc(nbytes, fresh=fresh, huge=huge)
-    if zero:
+        raise ValueError(f"{call}: shape {dims} of {kind} takes {nbytes} B, more than an address space has")
+    if not sparse and nbytes > _nic.memory_bytes():
+        raise errors.NoMemory(
+            f"{call}: shape {dims} of {kind} takes {nbytes} B, and this machine has {_nic.memory_bytes()} B of memory "
+            "and swap space\n  try: an array that fits; reserve= for rows that are used later"
+        )
+    large = nbytes >= _huge.PAGE
+    wanted = large and not sparse and _huge.wanted(nbytes)
+    memory: Any = (nic or _nic_of_process()).alloc(
+        nbytes, fresh=fresh or (zero and large), huge=wanted and filled, follow=wanted and not filled
+    )
+    if zero and not large:
         numpy.frombuffer(memory, numpy.uint8).fill(0)
     found: np.ndarray[Any, Any] = numpy.ndarray(dims, kind, buffer=memory)
     return found

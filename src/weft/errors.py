@@ -124,8 +124,8 @@ class Interrupted(FabricError, InterruptedError):
     code = Errno.EINTR
 
 
-class NoMemory(FabricError):
-    """FI_ENOMEM: memory or a table is exhausted."""
+class NoMemory(FabricError, MemoryError):
+    """FI_ENOMEM: memory or a table is exhausted. Also a MemoryError, as of NumPy."""
 
     code = Errno.ENOMEM
 

@@ -250,7 +250,7 @@ class Settings(Environment):
         "WEFT_HUGE_PAGES",
         Switch(),
         True,
-        "0: arrays get their pages at their first use, also where only huge pages at once are to be had",
+        "0: arrays have the pages that the kernel gives, also where it gives huge pages only to those who ask for each",
     )
     cma = Variable("WEFT_CMA", Switch(), True, "reach memory that Weft did not allocate by process_vm_readv")
     shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too")

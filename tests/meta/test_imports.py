@@ -83,7 +83,7 @@ PY_BELOW: dict[str, set[str]] = {
         "launch",
         "_version",
     }
-    | {"_sodium"},
+    | {"_huge", "_sodium"},
     # Type checkers see every room here; at run time each is imported when it is used (test_light_import.py).
     "__init__": {
         "_version",

@@ -283,7 +283,7 @@ def test_replace_and_resize_of_a_forgotten_array_are_refused(node: weft.Node, na
 
 
 def test_keep_more_than_memory_is_refused(node: weft.Node, name: Any) -> None:
-    array = weft.empty(1 << 42, "u1")  # sparse: no page of it exists
+    array = weft.empty(1, "u1", reserve=1 << 42)  # sparse: no page of it exists
     with pytest.raises(errors.NoMemory, match=r"keep: the kept array takes 4 TiB, and .* of memory are available"):
         node.share(array, name("large"), keep=True)
     assert name("large") not in node.names()

@@ -112,9 +112,9 @@ def test_zeros_are_numpys(dtype: str, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "error", "text"),
     [
-        (10**20, errors.NoMemory, "more than an address space"),
-        ((1 << 40, 1 << 40), errors.NoMemory, "more than an address space"),
-        (1 << 48, errors.NoMemory, "cannot allocate"),
+        (10**20, ValueError, "more than an address space"),
+        ((1 << 40, 1 << 40), ValueError, "more than an address space"),
+        (1 << 48, errors.NoMemory, "and this machine has"),
         (-1, ValueError, "negative length"),
         (2.5, TypeError, "a tuple of integers, not 2.5"),
         ("x", TypeError, "a tuple of integers, not 'x'"),

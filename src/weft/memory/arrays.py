@@ -29,8 +29,10 @@ def empty(shape: Shape, dtype: Any = float, *, reserve: SupportsIndex | None = N
     reserve        rows (elements of the first dimension) that the array can get by `Shared.resize`, those of its shape
                    included; None: no room. The system allocates a reserved page when it is first used.
 
-    The memory is freed with the last reference to the array and its views. Raises NoMemory, TypeError (dtype, shape,
-    reserve), ValueError (negative lengths), InvalidArgument (reserve is less than the shape has).
+    The memory is freed with the last reference to the array and its views; its pages are allocated when they are first
+    used. Raises NoMemory, which is a MemoryError as NumPy's (more than the machine has), TypeError (dtype, shape,
+    reserve), ValueError (negative lengths, more than an address space), InvalidArgument (reserve is less than the shape
+    has).
     """
     return _array(shape, dtype, False, reserve, "empty")
 
@@ -44,7 +46,7 @@ def _array(shape: Shape, dtype: Any, zero: bool, reserve: SupportsIndex | None, 
     if reserve is None:
         return _process.array(shape, dtype, zero=zero, call=call)
     whole, length = whole_shape(shape, reserve, call)
-    return part(_process.array(whole, dtype, fresh=zero, call=call), length)
+    return part(_process.array(whole, dtype, fresh=zero, sparse=True, call=call), length)
 
 
 def ones(shape: Shape, dtype: Any = float) -> Array:
@@ -62,7 +64,7 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
     """
     import numpy as np
 
-    found = _process.array(shape, np.asarray(fill_value).dtype if dtype is None else dtype, call="full")
+    found = _process.array(shape, np.asarray(fill_value).dtype if dtype is None else dtype, filled=True, call="full")
     found[...] = fill_value
     return found
 
@@ -77,7 +79,7 @@ def array(object: Any, dtype: Any = None) -> Array:
     import numpy as np
 
     source = np.asarray(object, dtype)
-    found = _process.array(source.shape, source.dtype, call="array")
+    found = _process.array(source.shape, source.dtype, filled=True, call="array")
     found[...] = source
     return found
 

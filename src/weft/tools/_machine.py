@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import _process, _sodium, errors, settings
+from .. import _huge, _nic, _process, _sodium, errors, settings
 
 __all__ = ["Check", "checks"]
 
@@ -239,6 +239,13 @@ def _huge_pages() -> _Words:
         words = (_read(where + name) or "[missing]").split()
         modes[name] = next((word.strip("[]") for word in words if word.startswith("[")), "unknown")
     found = f"transparent: {modes['enabled']}; for shared memory: {modes['shmem_enabled']}"
+    if _huge.asks() and _collapses():
+        return (
+            "huge pages",
+            "ok",
+            found,
+            f"Weft asks for each itself, as arrays of {_huge.PAGE >> 20} MiB and more are filled",
+        )
     if modes["shmem_enabled"] in ("never", "deny", "missing"):
         return (
             "huge pages",
@@ -248,6 +255,28 @@ def _huge_pages() -> _Words:
             f"as root: echo advise > {where}shmem_enabled",
         )
     return "huge pages", "ok", found, "Weft asks for them"
+
+
+def _collapses() -> bool:
+    """Whether the kernel makes a huge page of shared memory when it is asked to: tried, and given back."""
+    try:
+        fd = os.memfd_create("weft-doctor", os.MFD_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.ftruncate(fd, 4 * _huge.PAGE)
+        offset = 0
+        for _ in range(8):  # address and offset must agree modulo a huge page: a new mapping mostly gets the old place
+            with mmap.mmap(fd, 3 * _huge.PAGE, offset=offset) as memory:
+                address = _nic.describe_buffer(memory)[0]
+                if (address - offset) % _huge.PAGE == 0:
+                    return _nic.use_huge_pages(address, 3 * _huge.PAGE)
+                offset = address % _huge.PAGE
+        return False
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 
 
 # ---- access to memory of other processes ---------------------------------------------------------------------------
