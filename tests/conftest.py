@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # getinfo answers the same with and without a libfabric on the machine; tests/ofi names the library that it uses.
     os.environ.setdefault("WEFT_TEST_LIBFABRIC", os.environ.get("WEFT_LIBFABRIC", ""))
     os.environ["WEFT_LIBFABRIC"] = "off"
+    os.environ.pop("COLUMNS", None)  # of the terminal, or of a worker's: tables in a pipe would heed it
     if os.environ.get("WEFT_SANITIZED"):
         os.fork = _no_fork
 
