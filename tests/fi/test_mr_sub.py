@@ -42,6 +42,15 @@ def test_mr_sub_mr_crosses_the_border_of_adjoining_buffers(duo: Duo) -> None:
                 target.domain.mr_regattr(attr)
 
 
+@pytest.mark.general("several buffers a call")
+def test_mr_sub_mr_lies_in_a_buffer_that_holds_another_buffer(duo: Duo) -> None:
+    _, target, _ = duo
+    data = target.domain.alloc(64, "u1")
+    with target.domain.mr_regv([data[:48], data[8:16]], RW, requested_key=1) as base_mr:
+        attr = fi.MrAttr(mr_iov=[data[20:48]], access=RW, requested_key=2, base_mr=base_mr)
+        target.domain.mr_regattr(attr).close()
+
+
 @pytest.mark.clause("mr.submr.create", "mr.base-mr.non-null", "mr.base-mr.own-access")
 def test_mr_sub_mr_has_its_own_key_and_rights(base: Any) -> None:
     """fi_mr(3) base_mr: a sub-MR lies in its base and has access rights of its own."""
