@@ -261,6 +261,29 @@ def test_key_size_other_than_eight_is_refused(size: int) -> None:
     assert caught.value.errno == fi.EINVAL
 
 
+@pytest.mark.parametrize("part", ["domain_attr", "ep_attr"])
+def test_key_size_without_a_key_is_refused(part: str) -> None:
+    asked = hints()
+    getattr(asked, part).auth_key_size = 8
+    with pytest.raises(fi.NoData, match="8 without a key"):
+        fi.getinfo(hints=asked)
+
+
+@pytest.mark.parametrize("size", [1, 8, 12345])
+def test_domain_and_endpoint_refuse_a_key_size_without_a_key(size: int) -> None:
+    info = found()
+    assert info.domain_attr.auth_key is info.ep_attr.auth_key is None
+    info.domain_attr.auth_key_size = size
+    with fi.Fabric(info.fabric_attr) as fabric:
+        with pytest.raises(fi.InvalidArgument, match=f"domain: auth_key_size {size}, but auth_key is None"):
+            fabric.domain(info)
+        info.domain_attr.auth_key_size = 0
+        with fabric.domain(info) as domain:
+            info.ep_attr.auth_key_size = size
+            with pytest.raises(fi.InvalidArgument, match=f"endpoint: auth_key_size {size}, but auth_key is None"):
+                domain.endpoint(info)
+
+
 @pytest.mark.clause("cxi.auth.domain-verified", "cxi.auth.service-vnis")
 @pytest.mark.parametrize("case", ["unknown", "disabled", "vni", "zero"])
 def test_key_that_is_not_valid_is_refused(case: str) -> None:

@@ -520,6 +520,14 @@ def test_multicast_key_is_taken_as_given() -> None:
             assert (group.statistics().multicast, group.statistics().root) == (77, 1)
 
 
+@pytest.mark.parametrize("root", [3, 4])
+def test_multicast_key_with_a_root_that_is_no_member_is_refused(root: int) -> None:
+    with members(3, "cxi") as (one, *_):
+        part = key(cxi.COMM_KEY_MULTICAST, mcast=cxi.CollMcastKey(hwroot_idx=root, mcast_addr=77))
+        with pytest.raises(fi.InvalidArgument, match=f"root {root} of 3 members"):
+            one.ep.join_collective(fi.ADDR_NOTAVAIL, one.set(range(3), comm_key=part))
+
+
 def test_unicast_key_needs_no_address() -> None:
     with members(3, "cxi") as found:
         groups = join_all(found, comm_key=key(cxi.COMM_KEY_UNICAST))

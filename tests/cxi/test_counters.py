@@ -255,6 +255,18 @@ def test_write_back_buffer_has_to_be_8_writable_bytes(node: Node, wrong: Any, er
         ops_of(cntr).set_wb_buffer(bytearray(8), 8)
 
 
+@pytest.mark.parametrize("size", [8, 16])
+def test_write_back_buffer_may_come_with_its_length(node: Node, size: int) -> None:
+    buffer = bytearray(size)
+    with node.domain.cntr_open() as cntr:
+        ops_of(cntr).set_wb_buffer(buffer, size)
+        cntr.add(3)
+        assert cntr.read() == 3
+        assert int.from_bytes(buffer[:6], "little") == 3
+        with pytest.raises(fi.InvalidArgument, match="len 7"):
+            ops_of(cntr).set_wb_buffer(buffer, 7)
+
+
 def test_unmapped_write_back_buffer_fails_the_next_read(node: Node) -> None:
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p

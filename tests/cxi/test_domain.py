@@ -202,6 +202,13 @@ def test_depth_of_deferred_work_is_the_services_less_eight(node: Node) -> None:
     assert node.domain.open_ops(cxi.DOM_OPS_5).get_dwq_depth(node.domain) == 504
 
 
+@pytest.mark.parametrize(("limit", "depth"), [((1000, 64), 56), ((64, 64), 56), (64, 56), ((64, 4), 0)])
+def test_depth_of_deferred_work_is_of_what_the_service_has_reserved(limit: Any, depth: int) -> None:
+    made = service.create(limits={"tles": limit})
+    with opened(auth_key=cxi.AuthKey(made.id, 10)) as node:
+        assert node.domain.open_ops(cxi.DOM_OPS_5).get_dwq_depth(node.domain) == depth
+
+
 @pytest.mark.clause("cxi.ext.dom.dwq-depth-service")
 def test_dwq_depth_is_equal_for_all_domains_of_a_service(node: Node) -> None:
     with opened() as other:

@@ -42,11 +42,12 @@ def test_options_that_there_are_have_names(node: Node) -> None:
     assert "known: OPT_MIN_MULTI_RECV, OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS" in str(refused.value)
 
 
-def test_options_have_one_level(node: Node) -> None:
-    with pytest.raises(fi.NoProtocolOption):
-        node.ep.getopt(1, fi.OPT_MIN_MULTI_RECV)
-    with pytest.raises(fi.NoProtocolOption):
-        node.ep.setopt(1, fi.OPT_MIN_MULTI_RECV, 64)
+@pytest.mark.parametrize("level", [1, -1, -(1 << 31)])
+def test_options_have_one_level(node: Node, level: int) -> None:
+    with pytest.raises(fi.NoProtocolOption, match=f"level {level};"):
+        node.ep.getopt(level, fi.OPT_MIN_MULTI_RECV)
+    with pytest.raises(fi.NoProtocolOption, match=f"level {level};"):
+        node.ep.setopt(level, fi.OPT_MIN_MULTI_RECV, 64)
 
 
 @pytest.mark.parametrize("value", [True, False, None])

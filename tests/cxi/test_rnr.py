@@ -84,6 +84,22 @@ def test_time_of_one_endpoint_is_set_by_its_option() -> None:
         assert refused(sender).prov_errno == 18
 
 
+def test_time_of_retries_is_in_microseconds_and_fits_in_nanoseconds() -> None:
+    most = (1 << 63) // 1000
+    seen: list[int] = []
+
+    class Told:
+        set_retry_time = staticmethod(seen.append)
+
+    with talkers() as (sender, _, _):
+        for value in (7, most):
+            sender.ep.policy.set_val(Told(), cxi.OPT_CXI_SET_RNR_MAX_RETRY_TIME, value)
+        assert seen == [7_000, most * 1000]
+        for value in (most + 1, -1):
+            with pytest.raises(fi.InvalidArgument, match=f"0 to {most}"):
+                sender.ep.set_val(cxi.OPT_CXI_SET_RNR_MAX_RETRY_TIME, value)
+
+
 def test_send_between_two_attempts_is_cancelled() -> None:
     with talkers() as (sender, receiver, peer):
         recv(receiver, True, bytearray(8))

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from weft import errors, fi
 from weft.providers.cxi import device, resources, service
+from weft.providers.cxi.record import TOTALS
 from weft.providers.cxi.service import Member
 from weft.tools import cli
 
@@ -128,6 +129,15 @@ def test_more_cannot_be_reserved_than_there_is() -> None:
     service.create(limits={"tles": (1000, 1000)})
     with pytest.raises(errors.NoSpace, match="other services have reserved 1512"):
         service.create(limits={"tles": (1000, 1000)})
+
+
+def test_all_that_is_left_can_be_reserved() -> None:
+    left = TOTALS["tles"] - 512  # of the default service
+    with pytest.raises(errors.NoSpace, match="cannot be reserved"):
+        service.create(limits={"tles": (left + 1, left + 1)})
+    assert service.create(limits={"tles": (left, left)}).limits["tles"] == (left, left)
+    with pytest.raises(errors.NoSpace, match=f"reserved {left + 512}"):
+        service.create(limits={"tles": (1, 1)})
 
 
 # ---- weft service ----------------------------------------------------------------------------------------------------

@@ -127,12 +127,15 @@ def test_variable_is_a_list_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.clause("cxi.env.telemetry-all-binary")
 @pytest.mark.parametrize(
-    "name", ["ALL-in-binary", "NO_SUCH_COUNTER", "X" * 64, "../registry.json", ".shares.json", "BAD"]
+    "name",
+    ["ALL-in-binary", "NO_SUCH_COUNTER", "X" * 64, "../registry.json", "inner/GOOD", ".shares.json", "BAD"],
 )
 def test_name_that_is_no_counter_is_skipped(folder: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
     telemetry.publish(cxi0())
     (folder / "telemetry" / "cxi0" / "ALL-in-binary").write_bytes(b"\x01\x02")
     (folder / "telemetry" / "cxi0" / "BAD").write_text("12 at noon")
+    (folder / "telemetry" / "cxi0" / "inner").mkdir()
+    (folder / "telemetry" / "cxi0" / "inner" / "GOOD").write_text("12@1.000000000\n")  # a name is no path
     with caplog.at_level(logging.WARNING, "weft.cxi"):
         delta = telemetry.Delta(cxi0(), 1, [name, NAME])
     assert f"{name} is skipped" in caplog.text

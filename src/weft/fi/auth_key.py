@@ -8,10 +8,10 @@ from .. import errors
 from ..flags import AV_AUTH_KEY, VERSION
 
 if TYPE_CHECKING:
-    from .attrs import Info
+    from .attrs import DomainAttr, EpAttr, Info
     from .policy import Provider
 
-__all__ = ["auth_key_bytes", "keys_in_force", "keys_of_vector"]
+__all__ = ["auth_key_bytes", "keys_in_force", "keys_of_vector", "take_key"]
 
 
 def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
@@ -26,6 +26,18 @@ def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
         )
     provider.credential_of(found)
     return found
+
+
+def take_key(op: str, provider: Provider, attr: DomainAttr | EpAttr) -> None:
+    """Check the authorization key of attributes, if there is one, and set its size. Without a key the size is 0."""
+    if attr.auth_key is not None:
+        attr.auth_key = auth_key_bytes(provider, attr.auth_key, attr.auth_key_size)
+        attr.auth_key_size = len(attr.auth_key)
+    elif attr.auth_key_size:
+        raise errors.InvalidArgument(
+            f"{op}: auth_key_size {attr.auth_key_size}, but auth_key is None\n"
+            "  rule: the bytes of a key and their number, or neither\n  try: auth_key_size 0, or a key"
+        )
 
 
 def keys_in_force(info: Info) -> bool:

@@ -23,7 +23,7 @@ from ._control import Controlled
 from ._later import DomainLater
 from .atomic import AtomicAttr, family_of, query
 from .attrs import DomainAttr, Info, dupinfo
-from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
+from .auth_key import keys_in_force, keys_of_vector, take_key
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
 from .collective import CollectiveAttr, query_collective
@@ -92,9 +92,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         if self._av_auth_key:
             if not 1 <= attr.max_ep_auth_key <= self.provider.max_ep_auth_key:
                 attr.max_ep_auth_key = self.provider.max_ep_auth_key
-        elif keys_in_force(self.info) and attr.auth_key is not None:
-            attr.auth_key = auth_key_bytes(self.provider, attr.auth_key, attr.auth_key_size)
-            attr.auth_key_size = len(attr.auth_key)
+        elif keys_in_force(self.info):
+            take_key("domain", self.provider, attr)
         self.policy = self.provider.domain(fabric.attr, self.info, self._offer)
         self._refuse = self.policy.refusals.refuse
         self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))

@@ -22,7 +22,7 @@ from ._later import EndpointLater
 from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
 from ._triggered import Triggering
 from .atomic import query
-from .auth_key import auth_key_bytes, keys_in_force, keys_of_vector
+from .auth_key import keys_in_force, keys_of_vector, take_key
 from .av import AddressVector
 from .cm import CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
 from .cntr import Counter
@@ -81,8 +81,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         self.domain = domain
         self.info = info
         self.context = context
-        if keys_in_force(domain.info) and info.ep_attr.auth_key is not None and not keys_of_vector(domain.info):
-            info.ep_attr.auth_key = auth_key_bytes(domain.provider, info.ep_attr.auth_key, info.ep_attr.auth_key_size)
+        if keys_in_force(domain.info) and not keys_of_vector(domain.info):
+            take_key("endpoint", domain.provider, info.ep_attr)
         self.policy = domain.policy.endpoint(info)
         self._address = self.policy.address
         self._children: _handle.Children = {}
@@ -483,9 +483,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         Raises NoProtocolOption. Source: fi_endpoint(3) "fi_getopt / fi_setopt".
         """
         _handle.check(self, "ep.getopt")
-        _args.whole("ep.getopt", level=level)
         optname = _args.command("ep.getopt", optname=optname)
-        self._level("ep.getopt", level)
+        self._level("ep.getopt", _args.command("ep.getopt", level=level))
         option = self.policy.options.get(optname)
         if option is None or option.get is None:
             known = ", ".join(
@@ -504,9 +503,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         Raises NoProtocolOption, and the provider's refusals of the value. Source: fi_endpoint(3).
         """
         _handle.check(self, "ep.setopt")
-        _args.whole("ep.setopt", level=level)
         optname = _args.command("ep.setopt", optname=optname)
-        self._level("ep.setopt", level)
+        self._level("ep.setopt", _args.command("ep.setopt", level=level))
         option = self.policy.options.get(optname)
         if option is None or option.set is None:
             raise self._refuse(

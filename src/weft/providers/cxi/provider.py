@@ -241,6 +241,9 @@ class Cxi(BaseProvider):
             size = getattr(hints, part).auth_key_size
             if size not in (0, KEY_BYTES) and not (part == "domain_attr" and size == AV_AUTH_KEY):
                 no(Rejection(f"{part}.auth_key_size", str(size), str(KEY_BYTES), "the bytes of struct cxi_auth_key"))
+            elif size == KEY_BYTES and getattr(hints, part).auth_key is None:
+                advice = "a size needs a key: set auth_key as well, or leave the size 0"
+                no(Rejection(f"{part}.auth_key_size", f"{size} without a key", "0 without a key", advice))
             elif getattr(info, part).auth_key is None and size != AV_AUTH_KEY:
                 getattr(info, part).auth_key_size = 0
         for part in ("domain_attr", "ep_attr"):
