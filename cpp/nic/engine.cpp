@@ -49,7 +49,7 @@ size_t Nic::progress_locked(bool events) noexcept try {
     }
   }
   if (!owed_.empty()) n += retry_deferred();
-  if (notice_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  if (notices_.count() != 0) [[unlikely]]
     n += send_notices();
   if (pulls_wait_.load(std::memory_order_relaxed)) [[unlikely]]
     n += run_pulls();
@@ -152,7 +152,7 @@ void Nic::engine_loop() {
 
 bool Nic::must_look_again() const noexcept {
   return deferred_count_.load(std::memory_order_seq_cst) != 0 || waiting_ops_.load(std::memory_order_seq_cst) != 0 ||
-         watched_count_.load(std::memory_order_seq_cst) != 0 || notice_count_.load(std::memory_order_seq_cst) != 0 ||
+         watched_count_.load(std::memory_order_seq_cst) != 0 || !notices_.empty() ||
          pulls_wait_.load(std::memory_order_seq_cst) || parking_->must_look_again();
 }
 

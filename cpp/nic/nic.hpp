@@ -41,6 +41,7 @@
 #include "nic/counter.hpp"
 #include "nic/domain.hpp"
 #include "nic/endpoint.hpp"
+#include "nic/notices.hpp"
 #include "nic/op.hpp"
 #include "nic/queue.hpp"
 #include "nic/region.hpp"
@@ -245,7 +246,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void forget_messages(const link::Peer& peer) noexcept;
   void on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                  std::span<const std::byte> payload) noexcept;
-  // payload: at most kNoticePayloadMax bytes.
+  // payload: at most Notices::kPayloadMax bytes.
   void send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
                    std::span<const std::byte> payload = {}) noexcept;
   size_t send_notices() noexcept;
@@ -323,16 +324,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::vector<std::atomic<Domain*>> domains_;
   std::vector<std::atomic<Endpoint*>> live_eps_;
   std::vector<std::atomic<RxPort*>> ports_;
-  static constexpr size_t kNoticePayloadMax = 64;
-  struct Notice {
-    std::shared_ptr<link::Peer> peer;
-    wire::Frame frame;
-    std::array<std::byte, kNoticePayloadMax> payload;
-    size_t payload_bytes;
-  };
-  SpinLock notice_lock_;  // guards notices_
-  std::deque<Notice> notices_;
-  std::atomic<size_t> notice_count_{0};
+  Notices notices_;
   std::atomic<bool> pulls_wait_{false};
   SpinLock known_lock_;                                            // guards known_
   std::unordered_map<uint64_t, std::weak_ptr<link::Peer>> known_;  // peers that have sent messages, by number

@@ -293,65 +293,14 @@ void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
 // Sends a frame that has no answer, now or, if the link has no room, in a later round. Any thread; takes link locks.
 void Nic::send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
                       std::span<const std::byte> payload) noexcept {
-  wire::Frame f = notice;
-  if (notice_count_.load(std::memory_order_relaxed) == 0 && peer->link()->submit(*peer, f, payload) != Status::again) {
-    return;
-  }
-  {
-    const std::lock_guard guard(notice_lock_);
-    try {
-      Notice& kept = notices_.emplace_back(Notice{peer, notice, {}, payload.size()});
-      std::ranges::copy(payload, kept.payload.begin());
-    } catch (const std::bad_alloc&) {
-      // Without the notice the peer would wait for ever.
-      Backoff backoff;
-      while (!peer->dead() && peer->link()->submit(*peer, f, payload) == Status::again) backoff.pause();
-      return;
-    }
-    notice_count_.fetch_add(1, std::memory_order_seq_cst);
-  }
-  need_engine();
+  if (notices_.give(peer, notice, payload)) need_engine();
 }
 
 // Requires the progress lock.
 size_t Nic::send_notices() noexcept {
-  size_t n = 0;
-  std::deque<Notice> waiting;
-  {
-    const std::lock_guard guard(notice_lock_);
-    waiting.swap(notices_);
-  }
-  std::deque<Notice> kept;  // in order, and in front of those that come meanwhile
-  while (!waiting.empty()) {
-    Notice& next = waiting.front();
-    wire::Frame f = next.frame;
-    const auto is_its = [&](const Notice& earlier) { return earlier.peer == next.peer; };
-    const bool behind = !kept.empty() && std::ranges::any_of(kept, is_its);
-    if (behind ||
-        next.peer->link()->submit(*next.peer, f, std::span(next.payload).first(next.payload_bytes)) == Status::again) {
-      try {
-        kept.push_back(std::move(next));
-      } catch (const std::bad_alloc&) {
-        hang_up(next.peer, Status::no_memory);
-        notice_count_.fetch_sub(1, std::memory_order_relaxed);
-      }
-    } else {
-      notice_count_.fetch_sub(1, std::memory_order_relaxed);
-      ++n;
-    }
-    waiting.pop_front();
-  }
-  if (kept.empty()) return n;
-  const std::lock_guard guard(notice_lock_);
-  while (!kept.empty()) {
-    try {
-      notices_.push_front(std::move(kept.back()));
-    } catch (const std::bad_alloc&) {
-      hang_up(kept.back().peer, Status::no_memory);
-      notice_count_.fetch_sub(1, std::memory_order_relaxed);
-    }
-    kept.pop_back();
-  }
+  std::vector<Notices::Lost> lost;
+  const size_t n = notices_.send(&lost);
+  for (const Notices::Lost& one : lost) hang_up(one.peer, one.why);
   return n;
 }
 

@@ -199,8 +199,9 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
 }
 
 RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept try {
-  early_.push_back({message, {bytes.begin(), bytes.end()}});
+  early_[message.sender].push_back({message, {bytes.begin(), bytes.end()}});
   ++senders_[message.sender].early;
+  ++early_count_;
   return RxAnswer::none;
 } catch (const std::bad_alloc&) {
   return RxAnswer::no_memory;
@@ -208,23 +209,26 @@ RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::by
 
 // The refused message has been taken: now those behind it that had credits. False: no memory for one of them.
 bool RxContext::release_early(uint32_t number) noexcept {
-  const uint64_t peer = senders_[number].peer;
-  for (size_t i = 0; i < early_.size() && senders_[number].early != 0;) {
-    Sender& s = senders_[number];
-    const RxMessage& m = early_[i].message;
-    if (m.peer != peer || m.sender != number || m.sequence != s.expected) {
-      ++i;
-      continue;
-    }
-    const Early next = std::move(early_[i]);
-    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+  const auto found = early_.find(number);
+  if (found == early_.end()) return true;
+  Sender& s = senders_[number];
+  std::vector<Early>& held = found->second;
+  for (;;) {
+    const auto at = std::ranges::find(held, s.expected, [](const Early& e) { return e.message.sequence; });
+    if (at == held.end()) break;
+    const Early next = std::move(*at);
+    held.erase(at);
     --s.early;
+    --early_count_;
     ++s.expected;
     if (take_in(next.message, s, next.bytes) > RxAnswer::refused) return false;
-    i = 0;
   }
-  // Between two early messages a refused one may be missing: the flow waits for that one.
-  if (senders_[number].early != 0) senders_[number].refusing = senders_[number].told = true;
+  if (held.empty()) {
+    early_.erase(found);
+  } else {
+    // Between two early messages a refused one is missing: the flow waits for the refused message.
+    s.refusing = s.told = true;
+  }
   return true;
 }
 
@@ -532,14 +536,9 @@ void RxContext::cut(uint64_t peer, uint32_t sender) noexcept {
 void RxContext::drop_flow(uint32_t number) noexcept {
   Sender& s = senders_[number];
   // The messages that the flow was refused never come. Those behind them that had credits are whole, and in order.
-  for (size_t i = 0; i < early_.size();) {
-    if (early_[i].message.peer != s.peer || early_[i].message.sender != number) {
-      ++i;
-      continue;
-    }
-    const Early next = std::move(early_[i]);
-    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
-    (void)take_in(next.message, s, next.bytes);
+  if (auto held = early_.extract(number)) {
+    early_count_ -= held.mapped().size();
+    for (const Early& next : held.mapped()) (void)take_in(next.message, s, next.bytes);
   }
   if (const auto flows = flows_of_.find(s.peer); flows != flows_of_.end() && --flows->second == 0)
     flows_of_.erase(flows);
@@ -614,7 +613,7 @@ RxContext::Statistics RxContext::statistics() noexcept {
   s.matched = matched_;
   s.unexpected = kept_;
   s.refused = refused_;
-  s.early = early_.size();
+  s.early = early_count_;
   s.mode = mode_.statistics();
   s.waiting = waiting_.size();
   s.append_attempts = append_attempts_;

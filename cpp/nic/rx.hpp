@@ -313,8 +313,11 @@ class RxContext {
   uint32_t source_numbers_ = 0;  // that were ever given
   size_t sources_kept_ = kSourcesMore;
   std::unordered_map<uint64_t, uint32_t> flows_of_;  // records of each connection
-  std::vector<Early> early_;                         // few, and only under flow control
-  bool untold_ = false;                              // a flow was refused, and ready() not called since
+  // By sender, in the order of arrival. Only under flow control; a sender has at most as many as it had credits, and
+  // its list alone is searched: a peer with thousands of flows would otherwise make each search as long as all lists.
+  std::unordered_map<uint32_t, std::vector<Early>> early_;
+  size_t early_count_ = 0;
+  bool untold_ = false;  // a flow was refused, and ready() not called since
   uint64_t matched_ = 0, kept_ = 0, refused_ = 0;
   std::vector<Unexpected*> claimed_;  // by FI_CLAIM
   // A receive that waits for a list entry.

@@ -82,7 +82,7 @@ inline std::vector<std::byte> bytes_of(size_t n, unsigned seed = 1) {
 }
 
 // A flow of messages as a sender numbers them.
-struct Flow {
+struct SendFlow {
   RxContext& rx;
   uint64_t peer = kPeer;
   wire::EpAddress source = kFrom;

@@ -13,7 +13,7 @@ BOOST_AUTO_TEST_SUITE(rx)
 
 BOOST_AUTO_TEST_CASE(test_expected_message_is_copied_and_completed) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   std::byte to[16] = {};
   BOOST_TEST((rx.post(receive(5, to, 16)) == RxContext::Post::ok));
   RxMessage m = flow.make(5, 8, rx_flag::kTagged | rx_flag::kHasData);
@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(test_expected_message_is_copied_and_completed) {
 
 BOOST_AUTO_TEST_CASE(test_unexpected_message_gives_the_same_completion) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST((flow.send(5, 100).answer == RxAnswer::done));
   BOOST_TEST(rx.completions.empty());
   std::byte to[100] = {};
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(test_unexpected_message_gives_the_same_completion) {
 BOOST_AUTO_TEST_CASE(test_longer_message_is_cut) {
   for (const bool early : {true, false}) {
     Rx rx;
-    Flow flow{rx};
+    SendFlow flow{rx};
     std::byte to[16] = {};
     if (early) rx.post(receive(5, to, 10));
     flow.send(5, 30);
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(test_directed_receive_takes_messages_of_its_address) {
   Rx rx;
   const wire::EpAddress other{1, 9, 3, 0};
   rx.post(receive(5, nullptr, 0), &other);
-  Flow first{rx}, second{rx, 12, other};
+  SendFlow first{rx}, second{rx, 12, other};
   first.send(5, 0);
   BOOST_TEST(rx.completions.empty());
   second.send(5, 0);
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(test_directed_receive_takes_messages_of_its_address) {
 
 BOOST_AUTO_TEST_CASE(test_two_flows_of_one_address_are_one_source) {
   Rx rx;
-  Flow first{rx}, second{rx};
+  SendFlow first{rx}, second{rx};
   first.send(1, 0);
   second.send(2, 0);
   BOOST_TEST(first.sender != second.sender);
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(test_two_flows_of_one_address_are_one_source) {
 
 // A flow that one message begins, and that ends.
 void visit(Rx& rx, uint64_t peer, uint32_t address, uint64_t tag) {
-  Flow flow{rx, peer, {1, address, 9, 0}};
+  SendFlow flow{rx, peer, {1, address, 9, 0}};
   BOOST_REQUIRE((flow.send(tag).answer == RxAnswer::done));
   rx.end_flow(peer, flow.sender);
 }
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(test_peer_that_names_addresses_without_end_keeps_nobody_out
     rx.matched.clear();
   }
   BOOST_TEST(rx.statistics().sources < 10'000U);
-  Flow other{rx, 12};
+  SendFlow other{rx, 12};
   BOOST_TEST((other.send(5).answer == RxAnswer::done));
   BOOST_TEST((other.send(5).answer == RxAnswer::done));
 }
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(test_addresses_in_use_keep_their_numbers) {
   visit(rx, kPeer, claimed.pid, 3);
   BOOST_REQUIRE(
       (rx.peek({3, 0, kAnySource, true}, RxContext::Peek::claim, 33, 0, &claimed) == RxContext::Found::found));
-  Flow lasting{rx, 12};
+  SendFlow lasting{rx, 12};
   BOOST_REQUIRE((lasting.send(4).answer == RxAnswer::done));
   rx.completions.clear();
   for (uint32_t i = 0; i < 20'000; ++i) visit(rx, kPeer, i, 1000);  // the receive and the messages are not of these
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(test_addresses_in_use_keep_their_numbers) {
 
 BOOST_AUTO_TEST_CASE(test_multi_recv_takes_unexpected_and_later_messages) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(0, 10, 0);
   flow.send(0, 20, 0);
   std::byte to[64] = {};
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(test_multi_recv_takes_unexpected_and_later_messages) {
 
 BOOST_AUTO_TEST_CASE(test_multi_recv_ends_with_the_message_that_finishes_last) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   std::byte to[64] = {};
   Receive r = receive(0, to, 64);
   r.multi = true;
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(test_multi_recv_ends_with_the_message_that_finishes_last) {
 
 BOOST_AUTO_TEST_CASE(test_canceled_receive_completes_as_canceled) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   rx.post(receive(5, nullptr, 0, 42));
   BOOST_TEST(rx.cancel(42));
   BOOST_TEST(!rx.cancel(42));
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(test_canceled_receive_completes_as_canceled) {
 
 BOOST_AUTO_TEST_CASE(test_cancel_of_multi_recv_waits_for_its_pull) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   std::byte to[64] = {};
   Receive r = receive(0, to, 64, 42);
   r.multi = true;
@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(test_cancel_of_multi_recv_waits_for_its_pull) {
 
 BOOST_AUTO_TEST_CASE(test_peek_reports_length_tag_and_data_and_leaves_the_message) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   const Pattern five{5, 0, kAnySource, true};
   BOOST_TEST((rx.peek(five, RxContext::Peek::look, 8, 0) == RxContext::Found::missing));
   flow.send(5, 30);
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(test_peek_reports_length_tag_and_data_and_leaves_the_messag
 
 BOOST_AUTO_TEST_CASE(test_claimed_message_is_received_by_its_context) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(5, 30);
   const Pattern five{5, 0, kAnySource, true};
   BOOST_TEST((rx.peek(five, RxContext::Peek::claim, 8, 0) == RxContext::Found::found));
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(test_claimed_message_is_received_by_its_context) {
 BOOST_AUTO_TEST_CASE(test_discarded_rendezvous_ends_at_its_sender) {
   for (const bool claimed : {false, true}) {
     Rx rx;
-    Flow flow{rx};
+    SendFlow flow{rx};
     flow.send_rendezvous(5, 5000, 10);
     const Pattern five{5, 0, kAnySource, true};
     if (claimed) {
@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(test_discarded_rendezvous_ends_at_its_sender) {
 BOOST_AUTO_TEST_CASE(test_rendezvous_pulls_what_did_not_come_eagerly) {
   for (const bool early : {true, false}) {
     Rx rx;
-    Flow flow{rx};
+    SendFlow flow{rx};
     std::vector<std::byte> to(5000);
     if (early) rx.post(receive(5, to.data(), to.size()));
     BOOST_TEST((flow.send_rendezvous(5, 5000, 100).answer == RxAnswer::arrived));
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(test_rendezvous_pulls_what_did_not_come_eagerly) {
 BOOST_AUTO_TEST_CASE(test_rendezvous_cut_to_its_eager_part_pulls_nothing) {
   for (const bool early : {true, false}) {
     Rx rx;
-    Flow flow{rx};
+    SendFlow flow{rx};
     std::byte to[50];
     if (early) rx.post(receive(5, to, 50));
     const RxReply r = flow.send_rendezvous(5, 5000, 100);
@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(test_rendezvous_cut_to_its_eager_part_pulls_nothing) {
 
 BOOST_AUTO_TEST_CASE(test_failed_pull_fails_the_receive) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   std::byte to[64];
   rx.post(receive(5, to, 64));
   flow.send_rendezvous(5, 64, 0);
@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(test_failed_pull_fails_the_receive) {
 
 BOOST_AUTO_TEST_CASE(test_sender_that_wants_the_match_hears_of_it) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   constexpr uint16_t kFlags = rx_flag::kTagged | rx_flag::kWantsMatch;
   BOOST_TEST((flow.send(5, 8, kFlags).answer == RxAnswer::arrived));
   std::byte to[8];
@@ -374,7 +374,7 @@ BOOST_AUTO_TEST_CASE(test_threads_post_and_messages_arrive_at_once) {
     static std::byte to[64];
     for (uint64_t i = 0; i < 2 * kEach; ++i) (void)rx.post(receive(5, to, 64));
   });
-  Flow flow{rx};
+  SendFlow flow{rx};
   for (uint64_t i = 0; i < 2 * kEach; ++i) {
     RxMessage m = flow.make(5, 8, rx_flag::kTagged | rx_flag::kHasData);
     m.data = i;
@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(test_close_drops_each_receive_once_and_loses_the_messages_w
   BOOST_REQUIRE((rx.post(receive(7, one, 8, 1)) == RxContext::Post::ok));
   BOOST_REQUIRE((rx.post(multi) == RxContext::Post::ok));
   BOOST_REQUIRE((rx.post(receive(3, wide, 128, 3)) == RxContext::Post::ok));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send_rendezvous(3, 128, 8);  // its pull is under way
   flow.send_rendezvous(9, 128, 8);  // one of the buffer for several messages
   BOOST_REQUIRE(rx.pulls.size() == 2U);
@@ -420,7 +420,7 @@ BOOST_AUTO_TEST_CASE(test_close_drops_each_receive_once_and_loses_the_messages_w
 
 BOOST_AUTO_TEST_CASE(test_unexpected_messages_are_listed_up_to_a_number_and_counted_all) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   for (uint64_t tag = 0; tag < 5; ++tag) flow.send(tag, 8 + tag);
   size_t total = 0;
   const std::vector<RxCompletion> some = rx.unexpected_messages(3, &total);

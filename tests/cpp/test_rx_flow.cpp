@@ -18,7 +18,7 @@ BOOST_AUTO_TEST_SUITE(rx_flow)
 
 BOOST_AUTO_TEST_CASE(test_answers_bring_credits_and_credited_messages_have_no_answer) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST(flow.send(1).credits == 4U);
   for (int i = 0; i < 3; ++i) BOOST_TEST((flow.send(1, 8, kQuick).answer == RxAnswer::none));
   BOOST_TEST(flow.send(1).credits == 3U);
@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(test_answers_bring_credits_and_credited_messages_have_no_an
 
 BOOST_AUTO_TEST_CASE(test_message_beyond_its_credits_breaks_the_protocol) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   for (int i = 0; i < 4; ++i) flow.send(1, 8, kQuick);
   BOOST_TEST((flow.send(1, 8, kQuick).answer == RxAnswer::broken));
@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(test_message_beyond_its_credits_breaks_the_protocol) {
 
 BOOST_AUTO_TEST_CASE(test_credited_message_is_kept_beyond_the_limit) {
   Rx rx(config(10, 1));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   BOOST_TEST((flow.send(2, 8, kQuick).answer == RxAnswer::none));
   BOOST_TEST((flow.send(3).answer == RxAnswer::refused));
@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_CASE(test_credited_message_is_kept_beyond_the_limit) {
 
 BOOST_AUTO_TEST_CASE(test_refused_flow_is_refused_until_the_message_comes_again) {
   Rx rx(config(10, 1));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
   const uint32_t refused = flow.sequence;
@@ -61,7 +61,7 @@ BOOST_AUTO_TEST_CASE(test_refused_flow_is_refused_until_the_message_comes_again)
 
 BOOST_AUTO_TEST_CASE(test_refused_flow_is_told_once_when_room_returns) {
   Rx rx(config(10, 2));
-  Flow flow{rx}, other{rx, 12, {1, 9, 3, 0}};
+  SendFlow flow{rx}, other{rx, 12, {1, 9, 3, 0}};
   flow.send(1);
   other.send(1);
   BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(test_refused_flow_is_told_once_when_room_returns) {
 
 BOOST_AUTO_TEST_CASE(test_refused_flow_is_told_of_a_receive_that_may_match) {
   Rx rx(config(10, 1));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
   std::byte to[8];
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(test_refused_flow_is_told_of_a_receive_that_may_match) {
 
 BOOST_AUTO_TEST_CASE(test_credited_message_behind_a_refused_one_waits_its_turn) {
   Rx rx(config(10, 1));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   BOOST_TEST((flow.send(5, 100).answer == RxAnswer::refused));
   const uint32_t refused = flow.sequence;
@@ -110,11 +110,69 @@ BOOST_AUTO_TEST_CASE(test_credited_message_behind_a_refused_one_waits_its_turn) 
   BOOST_TEST((flow.send(6, 10).answer == RxAnswer::done));
 }
 
+// A flow with credits, a refused message, and `held` credited messages behind it.
+void hold_early(Rx& rx, SendFlow& flow, uint32_t held) {
+  std::byte to[8];
+  rx.post(receive(5, to, 8));
+  BOOST_TEST_REQUIRE((flow.send(5).answer == RxAnswer::done));
+  rx.full = true;
+  BOOST_TEST_REQUIRE((flow.send(5).answer == RxAnswer::refused));
+  const uint32_t refused = flow.sequence;
+  for (uint32_t i = 1; i <= held; ++i) {
+    flow.sequence = refused + i;
+    BOOST_TEST_REQUIRE((flow.send(100 + i, 8, kQuick).answer == RxAnswer::none));
+  }
+  flow.sequence = refused;
+  rx.full = false;
+}
+
+/// A flow's held messages are searched alone: if all were in one list, this test would take minutes.
+BOOST_AUTO_TEST_CASE(test_held_messages_of_4096_flows_are_taken_when_their_peer_goes) {
+  constexpr uint32_t kFlows = 4096, kHeld = 32;
+  auto c = config(10, 1'000'000, kHeld);
+  c.flows_max = kFlows;
+  Rx rx(c);
+  std::deque<SendFlow> flows;
+  for (uint32_t i = 0; i < kFlows; ++i) {
+    hold_early(rx, flows.emplace_back(rx, kPeer, wire::EpAddress{1, 10 + i, 3, 0}), kHeld);
+  }
+  BOOST_TEST(rx.statistics().early == size_t{kFlows} * kHeld);
+  rx.peer_down(kPeer);
+  BOOST_TEST(rx.statistics().early == 0U);
+  BOOST_TEST(rx.statistics().match.unexpected == size_t{kFlows} * kHeld);
+}
+
+BOOST_AUTO_TEST_CASE(test_held_messages_of_a_flow_wait_for_its_own_refused_message) {
+  Rx rx;
+  SendFlow one{rx}, other{rx, kPeer, {1, 9, 3, 0}};
+  hold_early(rx, one, 3);
+  hold_early(rx, other, 2);
+  BOOST_TEST((one.send(5).answer == RxAnswer::done));
+  BOOST_TEST(rx.statistics().early == 2U);
+  BOOST_TEST(rx.statistics().match.unexpected == 4U);
+  BOOST_TEST((other.send(5).answer == RxAnswer::done));
+  BOOST_TEST(rx.statistics().early == 0U);
+  BOOST_TEST(rx.statistics().match.unexpected == 7U);
+}
+
+/// The buffer of a message that the match unit cannot keep is free again.
+BOOST_AUTO_TEST_CASE(test_message_that_is_not_kept_gives_its_buffer_back) {
+  auto c = config(10, 1);
+  c.buffers.count_max = 1;
+  Rx rx(c);
+  SendFlow flow{rx};
+  BOOST_TEST((flow.send(1).answer == RxAnswer::done));
+  for (int i = 0; i < 100; ++i) BOOST_TEST_REQUIRE((flow.send(2, 1000).answer == RxAnswer::refused));
+  std::byte to[8];
+  rx.post(receive(1, to, 8));
+  BOOST_TEST((flow.send(2, 1000).answer == RxAnswer::done));
+}
+
 BOOST_AUTO_TEST_CASE(test_full_buffers_refuse) {
   auto c = config();
   c.buffers.count_max = 1;
   Rx rx(c);
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST((flow.send(1, 3000).answer == RxAnswer::done));
   BOOST_TEST((flow.send(2, 3000).answer == RxAnswer::refused));
   std::vector<std::byte> to(3000);
@@ -125,7 +183,7 @@ BOOST_AUTO_TEST_CASE(test_full_buffers_refuse) {
 
 BOOST_AUTO_TEST_CASE(test_unordered_message_without_receive_is_refused_alone) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   constexpr uint16_t kRnr = rx_flag::kTagged | rx_flag::kUnordered;
   BOOST_TEST((flow.send(1, 8, kRnr).answer == RxAnswer::refused));
   std::byte to[8];
@@ -146,7 +204,7 @@ BOOST_AUTO_TEST_CASE(test_limit_of_receives_is_an_answer) {
 
 BOOST_AUTO_TEST_CASE(test_messages_held_early_count_as_credits) {
   Rx rx(config(10, 1));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   const uint32_t refused = flow.sequence;
   BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
@@ -169,7 +227,7 @@ BOOST_AUTO_TEST_CASE(test_messages_held_early_count_as_credits) {
 BOOST_AUTO_TEST_CASE(test_frames_that_lie_break_the_protocol) {
   const auto broken = [](auto&& spoil) {
     Rx rx;
-    Flow flow{rx};
+    SendFlow flow{rx};
     flow.send(1);
     RxMessage m = flow.make(1, 8);
     size_t bytes = 8;
@@ -194,7 +252,7 @@ BOOST_AUTO_TEST_CASE(test_flows_of_a_connection_have_a_limit) {
   auto c = config();
   c.flows_max = 2;
   Rx rx(c);
-  Flow a{rx}, b{rx}, over{rx}, elsewhere{rx, 12};
+  SendFlow a{rx}, b{rx}, over{rx}, elsewhere{rx, 12};
   a.send(1);
   b.send(1);
   BOOST_TEST((over.send(1).answer == RxAnswer::no_memory));
@@ -206,7 +264,7 @@ BOOST_AUTO_TEST_CASE(test_flows_of_a_connection_have_a_limit) {
 
 BOOST_AUTO_TEST_CASE(test_messages_of_a_lost_peer_stay) {
   Rx rx(config(10, 2));
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(1);
   flow.send(2);
   BOOST_TEST((flow.send(3).answer == RxAnswer::refused));
@@ -225,7 +283,7 @@ BOOST_AUTO_TEST_CASE(test_messages_of_a_lost_peer_stay) {
 
 BOOST_AUTO_TEST_CASE(test_closed_context_takes_nothing_and_reports_nothing) {
   Rx rx;
-  Flow flow{rx};
+  SendFlow flow{rx};
   std::byte to[64];
   rx.post(receive(5, to, 64));
   flow.send_rendezvous(5, 64, 0);
@@ -250,12 +308,12 @@ BOOST_AUTO_TEST_CASE(test_flows_keep_order_under_every_mix_of_protocols) {
     c.buffers.count_max = 3;
     Rx rx(c);
     struct Sender {
-      Flow flow;
+      SendFlow flow;
       std::deque<std::pair<RxMessage, std::vector<std::byte>>> waiting;  // refused, in order
       uint64_t next = 0, received = 0;
     };
     std::deque<Sender> senders;
-    for (uint64_t i = 0; i < 3; ++i) senders.push_back({Flow{rx, 20 + i, {1, static_cast<uint32_t>(i), 3, 0}}, {}});
+    for (uint64_t i = 0; i < 3; ++i) senders.push_back({SendFlow{rx, 20 + i, {1, static_cast<uint32_t>(i), 3, 0}}, {}});
     constexpr uint64_t kMessages = 4000;
     std::map<uint64_t, std::unique_ptr<std::byte[]>> buffers;
     std::vector<uint64_t> posted;

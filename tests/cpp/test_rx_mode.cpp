@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(test_receives_messages_and_buffers_take_entries_and_return_
     rx.post(receive(1, to, 8));
     rx.post(receive(2, to, 8, 55));
     BOOST_TEST(service.there() == 7);
-    Flow flow{rx};
+    SendFlow flow{rx};
     flow.send(9);
     BOOST_TEST(service.there() == 6);
     flow.send(1);  // matches
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(test_endpoint_without_entries_for_its_buffers_cannot_open) 
 BOOST_AUTO_TEST_CASE(test_exhausted_hardware_endpoint_refuses_onloads_and_goes_on_in_order) {
   Service service(3);
   Endpoint rx(service, MatchMode::hardware);
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST((flow.send(0).answer == RxAnswer::done));
   BOOST_TEST((flow.send(1).answer == RxAnswer::done));
   BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(test_entries_of_another_endpoint_make_flow_control_come_aga
   std::byte to[8];
   other.post(receive(1, to, 8, 5));
   other.post(receive(1, to, 8, 6));
-  Flow flow{rx};
+  SendFlow flow{rx};
   for (int i = 0; i < 3; ++i) {
     BOOST_TEST((flow.send(1).answer == RxAnswer::refused));
     BOOST_TEST(rx.settle());
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(test_receive_without_an_entry_is_refused_when_no_message_ca
   Service service(3);
   Endpoint rx(service, MatchMode::hardware);
   std::byte to[8];
-  Flow flow{rx};
+  SendFlow flow{rx};
   flow.send(7);
   BOOST_TEST((rx.post(receive(1, to, 8, 1)) == RxContext::Post::ok));
   BOOST_TEST((rx.post(receive(2, to, 8, 2)) == RxContext::Post::ok));  // with the entry of the message
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(test_hybrid_endpoint_changes_to_software_and_loses_nothing)
   Service service(6);
   Endpoint rx(service, MatchMode::hybrid);
   std::byte to[8];
-  Flow flow{rx};
+  SendFlow flow{rx};
   rx.post(receive(100, to, 8, 100));
   for (uint64_t tag = 0; tag < 4; ++tag) BOOST_TEST((flow.send(tag).answer == RxAnswer::done));
   BOOST_TEST(service.there() == 0);
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(test_hybrid_receive_without_an_entry_is_kept) {
   BOOST_TEST((rx.post(receive(1, to, 8, 1)) == RxContext::Post::ok));
   BOOST_TEST((rx.post(receive(2, to, 8, 2)) == RxContext::Post::ok));
   BOOST_TEST((rx.post(receive(3, to, 8, 3)) == RxContext::Post::changing));
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
   BOOST_TEST(rx.settle());
   BOOST_TEST((rx.mode().cause == Cause::no_entry_for_receive));
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(test_software_endpoint_takes_entries_for_its_buffers_only) 
   Endpoint rx(service, MatchMode::software);
   BOOST_TEST(service.there() == 0);
   std::byte to[8];
-  Flow flow{rx};
+  SendFlow flow{rx};
   for (uint64_t tag = 0; tag < 100; ++tag) {
     BOOST_TEST((rx.post(receive(tag + 1000, to, 8)) == RxContext::Post::ok));
     BOOST_TEST((flow.send(tag).answer == RxAnswer::done));
@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(test_lossless_endpoint_pauses_without_flow_control) {
   c.mode.lossless = true;
   Endpoint rx(c);
   std::byte to[8];
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST((flow.send(0).answer == RxAnswer::done));
   BOOST_TEST((flow.send(1).answer == RxAnswer::refused));
   BOOST_TEST((rx.mode().state == State::hardware));
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(test_preemptive_options_change_before_entries_run_out) {
   };
   const auto messages = [](int n) {
     return [n](Endpoint& rx) {
-      Flow flow{rx};
+      SendFlow flow{rx};
       for (int i = 0; i < n; ++i) (void)flow.send(1);
     };
   };
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(test_credited_messages_are_kept_during_a_change) {
   Service service(3);
   Endpoint rx(service, MatchMode::hybrid);
   std::byte to[8];
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_REQUIRE((flow.send(0).answer == RxAnswer::done));  // brings credits
   BOOST_TEST((flow.send(1, 8, kQuick).answer == RxAnswer::none));
   BOOST_TEST((flow.send(2, 8, kQuick).answer == RxAnswer::none));
@@ -291,7 +291,7 @@ BOOST_AUTO_TEST_CASE(test_receive_waits_for_an_entry_and_fails_after_its_time) {
   BOOST_TEST(rx.completions.empty());
   BOOST_TEST(rx.cancel(5));
   BOOST_TEST((rx.next().status == Status::canceled));
-  Flow flow{rx};
+  SendFlow flow{rx};
   BOOST_TEST((flow.send(1, 8, rx_flag::kTagged | rx_flag::kUnordered).answer == RxAnswer::done));
   BOOST_TEST(rx.next().context == 1U);
   rx.settle();  // the third receive has the entry
