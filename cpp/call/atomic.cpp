@@ -126,7 +126,7 @@ Refusal check_lists(const nic::Endpoint& ep, Atomic& a, Why* why) {
 Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why) {
   why->dest = a.dest;
   if (!capable(ep, OpKind::atomic)) [[unlikely]] {
-    why->what = "ATOMIC";
+    why->what = "ATOMIC, and READ or WRITE";
     return why->set(Refusal::no_capability);
   }
   if (a.message) {

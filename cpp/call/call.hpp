@@ -26,12 +26,14 @@ constexpr LocalUse use_of(OpKind kind) noexcept {
   return kind == OpKind::read ? LocalUse::result : LocalUse::source;
 }
 
-// Whether the endpoint was opened for calls of this kind: OpKind::read, write or atomic.
+// Whether the endpoint was opened for calls of this kind: OpKind::read, write or atomic. Atomics need either side of an
+// initiator: an endpoint that is a target alone initiates nothing.
 inline bool capable(const nic::Endpoint& ep, OpKind kind) noexcept {
-  const uint64_t needed = kind == OpKind::atomic ? nic::flag::kAtomic
-                          : kind == OpKind::read ? nic::flag::kRma | nic::flag::kRead
-                                                 : nic::flag::kRma | nic::flag::kWrite;
-  return (ep.config().caps & needed) == needed;
+  const uint64_t caps = ep.config().caps;
+  if (kind == OpKind::atomic)
+    return (caps & nic::flag::kAtomic) != 0 && (caps & (nic::flag::kRead | nic::flag::kWrite)) != 0;
+  const uint64_t needed = nic::flag::kRma | (kind == OpKind::read ? nic::flag::kRead : nic::flag::kWrite);
+  return (caps & needed) == needed;
 }
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
 Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why);  // FI_FENCE may need the capability

@@ -113,6 +113,13 @@ BOOST_AUTO_TEST_CASE(a_call_without_its_capability_is_refused) {
   Caller bare([](auto& ep) { ep.caps = flag::kAtomic | flag::kWrite; });
   BOOST_TEST(bare.check(bare.transfer(OpKind::write, 8)) == Refusal::no_capability);
   BOOST_TEST(bare.check_atomic({}) == Refusal::none);
+  // Atomics need either side of an initiator: a target alone initiates nothing.
+  for (const uint64_t side : {uint64_t{0}, flag::kRemoteRead, flag::kRemoteRead | flag::kRemoteWrite}) {
+    Caller target([side](auto& ep) { ep.caps = flag::kRma | flag::kAtomic | side; });
+    BOOST_TEST(target.check_atomic({}) == Refusal::no_capability);
+    BOOST_TEST(target.check(target.transfer(OpKind::read, 8)) == Refusal::no_capability);
+    BOOST_TEST(target.check(target.transfer(OpKind::write, 8)) == Refusal::no_capability);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_refusal_has_the_errno_that_the_rules_give) {
