@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -18,13 +19,16 @@ __all__ = [
     "explained",
     "forks_wait",
     "locked",
+    "open_regular",
     "private_folder",
     "private_folder_in_runtime",
+    "read_regular",
     "registry_said",
     "replace",
     "runtime_folder",
 ]
 
+_NOT_REGULAR = "it is no regular file"
 LOCK_S_MAX = 10.0  # changes take milliseconds; a holder that takes longer is stopped or stuck
 
 
@@ -71,10 +75,8 @@ def explained(path: Path) -> Iterator[None]:
         what = (
             "that you can write to" if reason.errno in (errno.EACCES, errno.EROFS) else "on a file system that has room"
         )
-        raise errors.make(
-            reason.errno or errno.EIO,
-            f"registry: {path}: {reason.strerror}\n  try: WEFT_CXI_REGISTRY=<a folder {what}>",
-        ) from None
+        todo = f"rm {path}" if reason.strerror == _NOT_REGULAR else f"WEFT_CXI_REGISTRY=<a folder {what}>"
+        raise errors.make(reason.errno or errno.EIO, f"registry: {path}: {reason.strerror}\n  try: {todo}") from None
 
 
 def private_folder(path: Path) -> None:
@@ -119,6 +121,27 @@ def _is_ours(path: Path) -> bool:
     return not names or bool({"registry.json", "fabrics.json"} & set(names))
 
 
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of a regular file. Raises OSError (EINVAL) for anything else: in a FIFO's or device's place a plain
+    open would wait for a writer, and a read would not end."""
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    except OSError as reason:
+        if reason.errno != errno.ENXIO:  # a FIFO that nobody reads
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
+
+
+def read_regular(path: str | os.PathLike[str], limit: int = -1) -> bytes:
+    """The bytes of a regular file, at most `limit`. Raises as `open_regular`."""
+    with open(open_regular(path), "rb") as file:
+        return file.read(limit)
+
+
 # After a fork in the middle of a change the child would keep the lock, so forks wait until changes have ended.
 forks_wait = threading.RLock()
 os.register_at_fork(before=forks_wait.acquire, after_in_parent=forks_wait.release, after_in_child=forks_wait.release)
@@ -134,7 +157,7 @@ def locked(path: Path, what: str, limit_s: float | None = None) -> Iterator[None
     """
     with forks_wait:
         with explained(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
             _take(fd, path, what, LOCK_S_MAX if limit_s is None else limit_s)
             with contextlib.suppress(OSError):  # the text is only for the errors of waiting processes
@@ -169,7 +192,7 @@ def replace(path: Path, text: str, after_ns: int = 0) -> None:
     """
     new = path.with_name(path.name + ".new")
     with explained(path):
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             data = text.encode()
             while data:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from . import errors
+from ._files import open_regular
 from .flags import MR_BASIC_MAP, MrMode
 
 __all__ = [
@@ -424,7 +425,7 @@ def secret(s: Settings) -> bytes | None:
     else:
         where = f"WEFT_SECRET_FILE={s.secret_file}"
         try:
-            with open(s.secret_file, "rb") as file:
+            with open(open_regular(s.secret_file), "rb") as file:
                 status = os.fstat(file.fileno())
                 if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
                     raise errors.InvalidArgument(
@@ -443,7 +444,12 @@ def secret(s: Settings) -> bytes | None:
 
 
 def check_secret(secret: bytes, where: str) -> None:
-    """Raises InvalidArgument for a secret that is too short."""
+    """Raises InvalidArgument for a secret that is too short, or of blanks."""
+    if secret and not secret.strip(b" \t\r\n\v\f\0"):
+        raise errors.InvalidArgument(
+            f"{where}: the secret is blanks only, which anybody guesses\n"
+            "  try: python -c 'import secrets; print(secrets.token_hex(32))'"
+        )
     if len(secret) < SECRET_BYTES_MIN:
         raise errors.InvalidArgument(
             f"{where}: the secret has {len(secret)} bytes, {SECRET_BYTES_MIN} are needed at least\n"

@@ -20,6 +20,7 @@ from tests.patience import Patience
 
 from weft import cxi, errors, fi
 from weft.providers.cxi import device, registry, resources, service, telemetry
+from weft.providers.cxi import registry as registry_module
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534
@@ -119,6 +120,28 @@ def test_file_that_is_damaged_is_refused_and_its_users_go_on(registry: Path, tex
         works_without_files(node)
         (registry / file).write_text(whole)
         works(node)
+
+
+def turn_the_link() -> None:
+    """A change of the registry, which writes it anew."""
+    with registry_module.here().change() as record:
+        record["devices"][0]["up"] = not record["devices"][0]["up"]
+
+
+@pytest.mark.parametrize(
+    "file", ["registry.json", "use/cxi0.ledger", "registry.json.new", "lock"], ids=lambda file: file.replace("/", "-")
+)
+def test_fifo_in_place_of_a_file_is_refused_and_does_not_hang(registry: Path, file: str) -> None:
+    """A plain open() of a FIFO waits for a writer, for ever."""
+    with opened() as node:
+        info = fi.dupinfo(node.info)
+    place = registry / file
+    place.unlink(missing_ok=True)
+    os.mkfifo(place, 0o600)
+    use = turn_the_link if file.endswith((".new", "lock")) else lambda: fi.Fabric(info.fabric_attr).domain(info)
+    with pytest.raises(fi.FabricError, match="no regular file") as refused:
+        use()
+    assert "try: rm " in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["{", "null", "[" * 4096, "\0" * 1_000_000])

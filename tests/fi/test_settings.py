@@ -149,3 +149,10 @@ def test_secret_becomes_the_key_that_argon2id_makes_of_it() -> None:
     assert len(key) == 32
     assert key == _sodium.key_of(b"correct horse battery staple")
     assert key != _sodium.key_of(b"correct horse battery stapler")
+
+
+@pytest.mark.parametrize("blank", [" " * 40, "\t" * 40, " \n" * 20])
+def test_secret_of_blanks_is_refused(blank: str) -> None:
+    """Long enough, and known to everybody."""
+    with pytest.raises(fi.InvalidArgument, match="blanks only"):
+        settings.check_secret(blank.encode(), "WEFT_SECRET")

@@ -50,7 +50,7 @@ PY_BELOW: dict[str, set[str]] = {
     "_files": {"errors"},  # the registry's folder, and locks in it: of the CXI devices, and of the keeper of arrays
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
-    "settings": {"errors", "flags"},  # the environment
+    "settings": {"_files", "errors", "flags"},  # the environment
     "_sodium": {"_nic", "errors"},  # what the tcp link proves and encrypts with
     # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
     "_huge": {"settings"},  # whether arrays get huge pages

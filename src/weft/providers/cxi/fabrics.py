@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import errors, settings
-from ..._files import locked, private_folder, replace
+from ..._files import locked, private_folder, read_regular, replace
 
 __all__ = ["MOST", "NETWORK", "at_home", "in_force", "settle"]
 
@@ -88,7 +88,7 @@ def settle(path: Path, wanted: int) -> tuple[int, list[Any]]:
 def _read(file: Path) -> dict[str, Any]:
     """The list; empty if missing or invalid. Little is lost then, because every registry stores its own number."""
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(read_regular(file))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import _nic, errors
-from ..._files import explained, locked, private_folder
+from ..._files import explained, locked, open_regular, private_folder
 from . import processes
 from .record import TOTALS, Record
 
@@ -75,7 +75,7 @@ def _place(path: Path) -> tuple[int, int] | None:
 
 def _open(path: Path) -> _nic.Ledger | None:
     """The ledger; None if the file is a copy, or from before the last boot. Requires the lock."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     try:
         found = os.fstat(fd)
         begun = os.pread(fd, 8, 0)

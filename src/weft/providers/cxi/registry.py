@@ -27,7 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from ... import errors
-from ..._files import explained, locked, private_folder_in_runtime, registry_said, replace, runtime_folder
+from ..._files import (
+    explained,
+    locked,
+    open_regular,
+    private_folder_in_runtime,
+    registry_said,
+    replace,
+    runtime_folder,
+)
 from . import fabrics, ledger, vni
 from .record import Record, check, first_record, what_to_do
 
@@ -122,7 +130,7 @@ class Registry:
         ledger.follow(self.path, record)  # if it does not come to that, the next user of a service does it
 
     def _load(self) -> Snapshot:
-        with explained(Path(self._file)), open(self._file, "rb") as file:
+        with explained(Path(self._file)), open(open_regular(self._file), "rb") as file:
             found = os.fstat(file.fileno())
             data = file.read()
         try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ... import errors
-from ..._files import explained, locked, private_folder, replace
+from ..._files import explained, locked, open_regular, private_folder, read_regular, replace
 from . import env, registry
 from .names import CntrType
 
@@ -121,7 +121,7 @@ def attach(nic: CountingNic, devices: Iterable[Device]) -> None:
 
 
 def _attach(nic: CountingNic, device: Device) -> None:
-    fd = os.open(page(device.name), os.O_RDWR | os.O_CLOEXEC)
+    fd = open_regular(page(device.name), os.O_RDWR)
     try:
         if os.fstat(fd).st_size < PAGE_BYTES:  # the process that made it was killed
             os.posix_fallocate(fd, 0, PAGE_BYTES)
@@ -139,14 +139,14 @@ def show_link(device: str) -> None:
     with here.lock():
         found = [one["up"] for one in here.read().record["devices"] if one["name"] == device]
         if found:
-            with explained(page(device)), open(page(device), "r+b", buffering=0) as file:
+            with explained(page(device)), open(open_regular(page(device), os.O_RDWR), "r+b", buffering=0) as file:
                 file.seek(_DOWN)
                 file.write(struct.pack("=Q", not found[0]))
 
 
 def counts(device: str) -> dict[str, int]:
     """The counts of a device now, by name, from its page."""
-    data = page(device).read_bytes()[:PAGE_BYTES].ljust(PAGE_BYTES, b"\0")
+    data = read_regular(page(device), PAGE_BYTES).ljust(PAGE_BYTES, b"\0")
     return {
         name: sum(
             struct.unpack_from("=Q", data, at)[0] for at in (offset, *range(_BLOCKS + offset, PAGE_BYTES, _BLOCK_BYTES))
@@ -189,7 +189,7 @@ def read(device: str, name: str) -> Reading:
         )
     file = _folder(device) / name
     try:
-        text = file.read_text(encoding="ascii")
+        text = read_regular(file, 256).decode("ascii")
     except FileNotFoundError:
         raise errors.NotFound(f"telemetry: {device} has no counter {name!r}\n  counters: {', '.join(NAMES)}") from None
     except (OSError, ValueError) as reason:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..._files import private_folder
+from ..._files import open_regular, private_folder, read_regular
 from . import processes, registry
 
 __all__ = ["Report", "Stuck", "read", "write"]
@@ -80,7 +80,7 @@ def write(found: Sequence[tuple[float, Stuck]]) -> None:
     _mine = path
     said = {"process": who, "stuck": [{"since": since, **one._asdict()} for since, one in found]}
     new = path.with_suffix(".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "w") as file:
+    with open(open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW), "w") as file:
         json.dump(said, file, indent=1)
     os.rename(new, path)
 
@@ -107,7 +107,7 @@ def read() -> list[Report]:
     found: list[Report] = []
     for path in sorted((registry.folder() / _FOLDER).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            said = json.loads(path.read_text())
+            said = json.loads(read_regular(path))
             if not processes.alive(said["process"]):
                 path.unlink(missing_ok=True)
                 continue

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ... import errors
-from ..._files import forks_wait, private_folder
+from ..._files import forks_wait, open_regular, private_folder
 from .record import Record
 
 __all__ = ["VNIS_MOST", "VNI_AUTO", "VNI_MAX", "allocate", "claim", "hold", "over", "sweep"]
@@ -83,7 +83,7 @@ def over(folder: Path, ids: Iterable[str]) -> set[str]:
 def _is_held(path: Path) -> bool:
     with forks_wait:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path)
         except FileNotFoundError:
             return False
         try:
