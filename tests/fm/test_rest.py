@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import socket
@@ -277,6 +278,29 @@ def test_peers_that_say_nothing_hold_up_nobody(manager: Manager) -> None:
     assert manager.create("0:00:01")[0] == 201
     for one in quiet:
         one.close()
+
+
+@pytest.mark.parametrize("count", [server.ADDRESS_CONNECTIONS_MAX + 8, server.CONNECTIONS_MAX + 8])
+def test_idle_strangers_do_not_keep_the_administrator_out(manager: Manager, count: int) -> None:
+    """The oldest idle connection of an address goes when one more comes; a request under way stays."""
+    body = json.dumps(BODY).encode()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.create_connection(manager.at, timeout=60))
+        busy.sendall(f"{head}Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert busy.recv(100).startswith(b"HTTP/1.1 100")  # the service waits for the body
+        idle = [stack.enter_context(socket.create_connection(manager.at, timeout=60)) for _ in range(count)]
+        assert manager.ask("GET", "/status")[0] == 200
+        busy.sendall(body)
+        assert parsed(whole_message(busy))[0] == 201
+        assert idle[0].recv(1) == b""  # the oldest was hung up on
+
+
+def test_link_of_a_job_with_odd_characters_leads_to_the_job(manager: Manager) -> None:
+    status, made = manager.ask("POST", "/fabric/collectives/jobs", {"jobID": "a/b c?d#e%"})
+    assert status == 201
+    assert made["documentSelfLink"] == "/fabric/collectives/jobs/a%2Fb%20c%3Fd%23e%25"
+    assert made["documentSelfLink"] in manager.ask("GET", "/fabric/collectives/jobs")[1]["documentLinks"]
 
 
 def test_peer_that_does_not_end_its_headers_is_hung_up_on(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

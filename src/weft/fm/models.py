@@ -6,6 +6,7 @@ The field names are those of the exchange. Source: fi_cxi(7) "fi_join_collective
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, StrictBool, StrictInt, StrictStr
 
@@ -138,7 +139,7 @@ class JobAnswer(BaseModel):
 
 def job_link(job_id: str) -> str:
     """Where a job is."""
-    return f"/fabric/collectives/jobs/{job_id}"
+    return f"/fabric/collectives/jobs/{quote(job_id, safe='')}"
 
 
 class JobList(BaseModel):

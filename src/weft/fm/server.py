@@ -62,6 +62,8 @@ TREES_MAX = 256  # on the page
 HEAD_S = 10.0
 """Limit for a request's headers, or for an idle connection."""
 CONNECTIONS_MAX = 512  # more are answered with 503
+ADDRESS_CONNECTIONS_MAX = 128
+"""Connections of one address. A further one, or one near CONNECTIONS_MAX, takes the place of the oldest idle one."""
 _SHOWN = {"mcastID", "hwRoot", "vni", "timeout", "jobID", "jobStepID", "created"}
 _log = logging.getLogger("weft.fm")
 
@@ -435,12 +437,33 @@ def _impatient() -> type[asyncio.Protocol]:
     """
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
+    open_now: dict[Any, str] = {}  # the connections and their addresses, oldest first
+
     class Impatient(H11Protocol):
         _seen: Any = None
 
         def connection_made(self, transport: Any) -> None:
+            self._make_room(str((transport.get_extra_info("peername") or ("",))[0]))
             super().connection_made(transport)
             self._watch()
+
+        def _make_room(self, address: str) -> None:
+            same = [one for one, where in open_now.items() if where == address]
+            crowded = list(open_now) if len(open_now) >= CONNECTIONS_MAX - 2 else []
+            for among in (same if len(same) >= ADDRESS_CONNECTIONS_MAX else [], crowded):
+                idle = next((one for one in among if one._is_idle()), None)
+                if idle is not None and idle in open_now:
+                    idle._leave()
+            open_now[self] = address
+
+        def _is_idle(self) -> bool:
+            cycle: Any = self.cycle
+            return cycle is None or bool(cycle.response_complete)
+
+        def _leave(self) -> None:
+            open_now.pop(self, None)
+            self.connections.discard(self)  # what uvicorn counts: it forgets a connection some turns of the loop later
+            self.transport.abort()
 
         def _watch(self) -> None:
             self._timer = self.loop.call_later(HEAD_S, self._look)
@@ -455,6 +478,7 @@ def _impatient() -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._timer.cancel()
+            open_now.pop(self, None)
             super().connection_lost(exc)
 
     return Impatient
