@@ -318,7 +318,8 @@ PyObject* wait_call(PyObject* self, Signature& s, bool from, PyObject* const* ar
         if (take_over(*cq, e, false, &context)) cq->side.push_back({e, raw.sources[i], context});
       }
       if (n == -fi_err::kENOSYS) return refuse_read(s.method, n);
-      if (n == -125) {  // FI_ECANCELED: fi_cq_signal
+      if (n == -125 && !cq->h.closing && cq->h.fid != nullptr && cq->looks()) continue;  // look_core() signalled
+      if (n == -125) {                                                                   // FI_ECANCELED: fi_cq_signal
         if (cq->h.closing || cq->h.fid == nullptr) {
           set_error(fi_err::kECANCELED, std::string(s.method) + ": the queue was closed");
         } else {
@@ -511,6 +512,21 @@ void register_ofi_queues(Module& m) {
              if (call == nullptr) ofi_raise_missing("cq.signal");
              ofi_check("cq.signal", call(cq.get()));
            })
+      .def(
+          "look_core",
+          [](OfiCore<OfiCq>& self) {
+            OfiCq& cq = *self.box;
+            if (cq.h.fid == nullptr || cq.h.forked() || cq.looks()) return;
+            cq.polls = true;
+            const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::signal);
+            while (cq.h.calls > 0 && cq.h.fid != nullptr) {
+              if (call != nullptr) (void)call(cq.get());
+              const ReleasedGil released;
+              ::usleep(200);
+            }
+          },
+          "From now on sread looks again and again, instead of waiting in the library; returns when no thread waits "
+          "there.")
       .def(
           "strerror_core",
           [](OfiCore<OfiCq>& self, int prov_errno, const nb::bytes& err_data) {

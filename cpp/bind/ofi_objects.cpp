@@ -140,7 +140,8 @@ constexpr int kMrLocal = 1 << 2;     // FI_MR_LOCAL
 constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
 constexpr size_t kRxmBufferSize = 16384;
 
-void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info) {
+void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info, bool peeks,
+                    bool soft_groups) {
   OfiFabric& f = ofi_open(fabric, "fi_domain");
   const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::domain);
   if (call == nullptr) ofi_raise_missing("fi_domain");
@@ -153,9 +154,8 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   box->thread_safe = info.info->domain->threading == kThreadSafe;
   box->text_addresses = info.info->addr_format == kFormatText;
   box->mr_local = (info.info->domain->mr_mode & kMrLocal) != 0;
-  const std::string_view name = info.info->fabric->prov_name == nullptr ? "" : info.info->fabric->prov_name;
-  box->peeks = name != "shm" && !name.starts_with("tcp");
-  box->soft_groups = name.find("cxi") == name.npos;
+  box->peeks = peeks;
+  box->soft_groups = soft_groups;
   if (box->soft_groups) {
     const char* set = std::getenv("FI_OFI_RXM_BUFFER_SIZE");
     box->group_bytes = set == nullptr ? kRxmBufferSize : std::strtoul(set, nullptr, 0);
@@ -369,8 +369,11 @@ void register_ofi(Module& m) {
           nb::arg("fids"), nb::sig("def trywait(self, fids: Sequence[int]) -> bool"),
           "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
   Class<OfiCore<OfiDomain>>(m, "OfiDomainCore", "A domain of a real libfabric.")
-      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"),
-           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None"))
+      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("peeks"), nb::arg("soft_groups"),
+           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, soft_groups: bool) -> None"),
+           "peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. soft_groups: collectives are libfabric's own, "
+           "over "
+           "messages.")
       .def("close_core",
            [](OfiCore<OfiDomain>& c) {
              const int r = c.box->h.shut();
@@ -430,8 +433,8 @@ void register_ofi(Module& m) {
       .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))
       .def("insertsym_core", &insert_symmetric, nb::arg("node"), nb::arg("nodecnt"), nb::arg("service"),
            nb::arg("svccnt"), nb::arg("flags"))
-      .def("remove_one", &remove_one, nb::arg("fi_addr"), nb::arg("flags"))
-      .def("lookup_core", &look_up, nb::arg("fi_addr"), nb::sig("def lookup_core(self, fi_addr: int) -> bytes | str"))
+      .def("_remove_one", &remove_one, nb::arg("fi_addr"), nb::arg("flags"))
+      .def("_lookup", &look_up, nb::arg("fi_addr"), nb::sig("def _lookup(self, fi_addr: int) -> bytes | str"))
       .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes | str) -> str"))
       .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
   register_ofi_queues(m);

@@ -438,6 +438,13 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
               "the message would be received and cut\n  try: trecvmsg, with messages that have a tag");
     return nullptr;
   }
+  // fi_tagged(3): DISCARD goes with PEEK or CLAIM. shm of libfabric 2.5 does not look, and ends the process.
+  if (receives && (flags & nic::flag::kDiscard) != 0 && ((flags & kOfiPeek) != 0) == ((flags & kOfiClaim) != 0)) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": DISCARD " +
+                                   ((flags & kOfiPeek) != 0 ? "with both PEEK and CLAIM" : "without PEEK or CLAIM") +
+                                   "\n  rule: fi_tagged(3): a peek, or the claim of a peeked message, may discard");
+    return nullptr;
+  }
   OfiList list;
   ofi::Addr peer = ~uint64_t{0};
   uint64_t data = 0;

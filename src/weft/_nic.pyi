@@ -3176,7 +3176,10 @@ class OfiFabricCore:
 class OfiDomainCore:
     """A domain of a real libfabric."""
 
-    def __init__(self, fabric: OfiFabricCore, info: OfiInfo) -> None: ...
+    def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, soft_groups: bool) -> None:
+        """
+        peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. soft_groups: collectives are libfabric's own, over messages.
+        """
 
     def close_core(self) -> None: ...
 
@@ -3235,10 +3238,6 @@ class OfiAddressVectorCore:
     def insertsvc_core(self, node: str | None, service: str | None, flags: int) -> int: ...
 
     def insertsym_core(self, node: str, nodecnt: int, service: str, svccnt: int, flags: int) -> list[int]: ...
-
-    def remove_one(self, fi_addr: int, flags: int) -> None: ...
-
-    def lookup_core(self, fi_addr: int) -> bytes | str: ...
 
     def straddr_core(self, address: bytes | str) -> str: ...
 
@@ -3303,6 +3302,11 @@ class OfiCompletionQueueCore:
         """Operations whose completions the queue has not reported yet."""
 
     def signal_core(self) -> None: ...
+
+    def look_core(self) -> None:
+        """
+        From now on sread looks again and again, instead of waiting in the library; returns when no thread waits there.
+        """
 
     def strerror_core(self, prov_errno: int, err_data: bytes) -> str: ...
 

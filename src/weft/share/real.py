@@ -50,8 +50,6 @@ class RealFabric:
         mode = int(self.info.domain_attr.mr_mode)
         self.local = bool(mode & fi.MR_LOCAL)
         self.atomics = bool(self.info.caps & fi.ATOMIC)
-        # In libfabric 1.17, operations of several endpoints after a plain atomic end one of the processes.
-        self.fetches = "shm" in str(self.info.fabric_attr.prov_name)
         self._bound = bool(mode & fi.MR_ENDPOINT)
         self._own_keys = not mode & (fi.MR_PROV_KEY | fi.MR_BASIC)
         size = self.info.domain_attr.mr_key_size or 8
@@ -220,7 +218,7 @@ class RealCalls:
         self, a: Any, desc: Any, peer: int, addr: int, key: int, datatype: int, op: int, context: Any = None
     ) -> None:
         """fi_atomic; a fetching one where the plain one cannot be trusted."""
-        if self._real.fetches:
+        if self._ep.domain.plain_atomics_crash:
             self.fetch_atomic(a, desc, np.empty_like(a), None, peer, addr, key, datatype, op)
             return
         mine = self._describe(a, fi.WRITE)

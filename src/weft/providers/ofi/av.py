@@ -270,14 +270,14 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         each = [fi_addr] if isinstance(fi_addr, int) else list(_args.each(op, "fi_addr", fi_addr, "fi_addrs"))
         for one in each[:count]:
             self._known(op, one)
-            self.remove_one(one, int(flags))
+            self._remove_one(one, int(flags))  # type: ignore[attr-defined]  # private: not in the stub
             self._inserted.discard(one)
 
     def lookup(self, fi_addr: int) -> Any:
         """The address of a fi_addr (fi_av_lookup). Raises InvalidArgument for one that is not in use."""
         _handle.check(self, "av.lookup")
         self._known("av.lookup", fi_addr)
-        return self.lookup_core(fi_addr)
+        return self._lookup(fi_addr)  # type: ignore[attr-defined]  # private: not in the stub
 
     def _known(self, op: str, fi_addr: int) -> None:
         """The library does not check: an unknown fi_addr would crash some providers."""

@@ -16,9 +16,9 @@ from ...fi.rules import Refusals
 from ...flags import AvType, CntrEvents, CollectiveOp, CqFormat, CqWaitCond, MrFlag, MrMode, Progress, WaitObj
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector
-from .library import PREFIX
 from .mr import RealMemoryRegion
 from .queues import RealCompletionQueue, RealCounter
+from .quirks import Quirk, has
 from .work import Queued, control
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["RealDomain"]
 
 _INT_MAX = 2**31 - 1
-_NO_DMABUFS = ("tcp", "net", "udp", "sockets")  # to 2.5: they take the struct for an iovec, and copy to other memory
-_PROCESSOR = "shm"  # copies with the processor
 
 
 def _class() -> type:
@@ -74,7 +72,15 @@ class RealDomain(Real, _nic.OfiDomainCore):
         self._mapped: dict[int, int] = {}
         self._eq: Any = None
         self._work = Queued()
-        _nic.OfiDomainCore.__init__(self, fabric._core, fabric.native(self.info))
+        name = self.provider.name
+        self.plain_atomics_crash = has(name, Quirk.PLAIN_ATOMICS_CRASH)
+        _nic.OfiDomainCore.__init__(
+            self,
+            fabric._core,
+            fabric.native(self.info),
+            not has(name, Quirk.IGNORES_PEEK),
+            not has(name, Quirk.OWN_COLLECTIVES),
+        )
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
@@ -237,13 +243,13 @@ class RealDomain(Real, _nic.OfiDomainCore):
         _handle.expect(piece, MrDmabuf, op, "attr.dmabuf")
         _args.integer(op, fd=piece.fd)
         _args.whole(op, offset=piece.offset, len=piece.len, base_addr=piece.base_addr or 0)
-        name = self.provider.name.removeprefix(PREFIX)
-        if name.startswith(_NO_DMABUFS):
+        name = self.provider.name
+        if has(name, Quirk.NO_DMABUFS):
             raise errors.NotSupported(
                 f"{op}: {name} of libfabric has no DMA-bufs: it would take this one for memory at another address",
                 op=op,
             )
-        if not name.startswith(_PROCESSOR):
+        if not has(name, Quirk.COPIES_BY_PROCESSOR):
             return []
         if not piece.base_addr:
             raise errors.InvalidArgument(

@@ -13,13 +13,13 @@ from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.attrs import Info
 from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
-from . import library
 from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector, packed_or_text
 from .av_set import RealAvSet
 from .eq import RealEventQueue
 from .group import RealCollectiveGroup, join
 from .queues import RealCompletionQueue, RealCounter
+from .quirks import Quirk, has
 from .request import RealRequest, private_bytes
 
 if TYPE_CHECKING:
@@ -38,11 +38,8 @@ def _class() -> type:
     return Endpoint
 
 
-# Names of enabled endpoints of shm in this process: shm of libfabric 2.5 ends the process when a second takes one.
+# Names of the enabled endpoints of this process that are named by it (Quirk.NAMED_BY_PROCESS).
 _names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
-_NAMED = "ofi:shm"
-_NAMES_CRASH = 2 << 16  # from 2.0 (seen in 2.5), a chosen name whose file is there ends the process
-_NEEDS_RECV_QUEUE = "ofi:shm"  # to 2.5; other providers of the library refuse by themselves what they cannot do
 # What a connected endpoint may do once the event queue has reported the connection.
 _SENDING = (
     *("send", "sendv", "sendmsg", "senddata", "inject", "injectdata"),
@@ -80,6 +77,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._eq: Any = None
         self._enabled = False
         self._chose_name = False
+        self._options: list[tuple[int, int, int, int]] = []  # that wait for enable()
         self._joins = 0
         self._request = info.handle if isinstance(info.handle, RealRequest) else None
         if self._request is not None and (self._request.taken or self._request.answered):
@@ -190,19 +188,19 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         """
         _handle.check(self, "ep.enable")
         if not self._enabled:
-            if int(Flag.RECV) not in self._cqs and self.domain.provider.name == _NEEDS_RECV_QUEUE:
+            if int(Flag.RECV) not in self._cqs and self._has(Quirk.NEEDS_RECV_QUEUE):
                 raise errors.NoCq(
                     "ep.enable: no completion queue is bound for RECV, and this provider of libfabric then ends the "
                     "process\n  try: ep.bind(cq, fi.RECV), also for an endpoint that only sends",
                     op="ep.enable",
                 )
-            if self.domain.provider.name == _NAMED:
+            if self._has(Quirk.NAMED_BY_PROCESS):
                 self._take_name()
             try:
                 try:
                     self.enable_core()
                 except errors.Busy:
-                    if self.domain.provider.name != _NAMED:
+                    if not self._has(Quirk.NAMED_BY_PROCESS):
                         raise
                     self._take_another_name()
                     self.enable_core()
@@ -215,6 +213,12 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                     op="ep.enable",
                 ) from reason
             self._enabled = True
+            for asked in self._options:
+                self.setopt_core(*asked)
+            self._options.clear()
+
+    def _has(self, quirk: Quirk) -> bool:
+        return has(self.domain.provider.name, quirk)
 
     def _take_another_name(self) -> None:
         """Instead of the library's name, which has the process's number, as an ended process may have had: shm leaves a
@@ -242,7 +246,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                 f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint",
                 op="ep.enable",
             )
-        crashes = self._chose_name and (library.known() or ("", 0))[1] >= _NAMES_CRASH
+        crashes = self._chose_name and self._has(Quirk.NAME_TAKEN_CRASHES)
         if crashes and os.path.exists("/dev/shm/" + str(name).removeprefix("fi_shm://")):
             raise self._name_is_taken(name)
         _names[name] = self
@@ -344,7 +348,17 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         op = "ep.getopt"
         _handle.check(self, op)
         _args.whole(op, level=level)
-        return self.getopt_core(int(level), _args.command(op, optname=optname))
+        name = _args.command(op, optname=optname)
+        if not self._enabled and self._has(Quirk.GETOPT_BEFORE_ENABLE_CRASHES):
+            asked = [value for where, option, value, _ in self._options if (where, option) == (int(level), name)]
+            if not asked:
+                raise errors.BadState(
+                    f"{op}: {self.domain.provider.name} knows its options when the endpoint is enabled\n"
+                    "  try: after ep.enable()",
+                    op=op,
+                )
+            return asked[-1]
+        return self.getopt_core(int(level), name)
 
     def setopt(self, level: int, optname: int, optval: Any) -> None:
         """Set an endpoint option (fi_setopt). Raises the library's refusal (NoProtocolOption)."""
@@ -353,7 +367,11 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         _args.whole(op, level=level, optval=optval)
         name = _args.command(op, optname=optname)
         size = _SIZES.get(name, 8) if level == OptLevel.OPT_ENDPOINT else 8
-        self.setopt_core(int(level), name, int(optval), size)
+        asked = int(level), name, int(optval), size
+        if not self._enabled and self._has(Quirk.OPTION_BEFORE_ENABLE_CRASHES):
+            self._options.append(asked)
+        else:
+            self.setopt_core(*asked)
 
     def atomicvalid(self, datatype: int, op: int) -> int:
         """Maximum elements of one `atomic` (fi_atomicvalid). Raises NotSupported for unsupported pairs."""
@@ -386,6 +404,13 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         """Cancel the oldest receive with this context, and transfers with it that the library can still cancel
         (fi_cancel); each completes as canceled. Raises NotFound. Source: fi_endpoint(3) fi_cancel."""
         _handle.check(self, "ep.cancel")
+        if self.info.caps & Flag.DIRECTED_RECV and self._has(Quirk.CANCEL_OF_DIRECTED_CRASHES):
+            raise errors.NotSupported(
+                "ep.cancel: the endpoint has directed receives (FI_DIRECTED_RECV), and the cancel of one then ends "
+                f"the process with {self.domain.provider.name} of this libfabric\n"
+                "  try: an endpoint without DIRECTED_RECV, or close the endpoint",
+                op="ep.cancel",
+            )
         self.cancel_core(context)
 
     def alias(self, flags: int = 0, context: Any = None) -> Any:
@@ -421,6 +446,9 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     def close(self) -> None:
         """Close the endpoint (fi_close). Operations under way end: their buffers are free. Raises Busy while a region
         is bound to the endpoint."""
+        if self._has(Quirk.SREAD_AFTER_CLOSE_CRASHES):
+            for queue in self._cqs.values():
+                queue.look_core()
         _handle.close(self, self.close_core, self._children, (self.domain, *self._bound))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:

@@ -56,7 +56,8 @@ def to_python(native: _nic.OfiInfo) -> Info:
     info.mode = Mode(int(info.mode) & ~_OURS)
     for part in (info.tx_attr, info.rx_attr, info.domain_attr):
         part.mode = Mode(int(part.mode) & ~_OURS)
-    info.fabric_attr.prov_name = PREFIX + str(info.fabric_attr.prov_name)
+    if info.fabric_attr.prov_name is not None:  # sockets names no provider in the info of a connection request
+        info.fabric_attr.prov_name = PREFIX + str(info.fabric_attr.prov_name)
     for name in ("src_addr", "dest_addr"):
         raw = found[name]
         setattr(info, name, raw.split(b"\0")[0].decode() if text and raw is not None else raw)

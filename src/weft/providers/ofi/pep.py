@@ -11,12 +11,15 @@ from ...flags import AddrFormat
 from ._common import Real, stands_for
 from .av import packed_or_text
 from .eq import RealEventQueue
+from .quirks import Quirk, has
 from .request import RealRequest, private_bytes
 
 if TYPE_CHECKING:
     from .fabric import RealFabric
 
 __all__ = ["RealPassiveEndpoint"]
+
+_kept_infos: list[_nic.OfiInfo] = []
 
 
 def _class() -> type:
@@ -43,7 +46,10 @@ class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
         self.context = context
         self._made_in = _process.generation
         self._children: _handle.Children = {}
-        _nic.OfiPassiveEndpointCore.__init__(self, fabric._core, fabric.native(self.info))
+        native = fabric.native(self.info)
+        _nic.OfiPassiveEndpointCore.__init__(self, fabric._core, native)
+        if has(self.provider.name, Quirk.PASSIVE_KEEPS_INFO):
+            _kept_infos.append(native)  # for ever: the library's thread reads it until the process ends
         fabric._fids[self.fid] = self
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)

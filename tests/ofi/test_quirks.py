@@ -1,0 +1,190 @@
+"""Calls that end the process with some version of a provider: what Weft does instead (providers/ofi/quirks.py)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from tests.ofi.support import run_program
+
+import weft
+from weft.providers.ofi import library, quirks
+from weft.providers.ofi.quirks import Quirk
+
+HERE = Path(__file__).parent
+ROOM = Path(weft.__file__).parent / "providers" / "ofi"
+
+OPENED = """
+from weft import fi
+from tests.ofi.support import hints
+info = fi.getinfo(hints=hints({provider!r}, fi.MSG | fi.TAGGED | fi.RMA{more}))
+info = ([one for one in info if one.domain_attr.name == "lo"] or info)[0]
+domain = fi.Fabric(info.fabric_attr).domain(info)
+av, cq, ep = domain.av_open(), domain.cq_open(format=fi.CQ_FORMAT_TAGGED), domain.endpoint(info)
+ep.bind(cq, fi.TRANSMIT | fi.RECV)
+ep.bind(av)
+"""
+
+
+def says(program: str) -> str:
+    """What a program prints, in a process of its own. Its end by a signal is a failure."""
+    ended = run_program(program)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr[-2000:])
+    return ended.stdout
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_sread_after_the_endpoint_closed_finds_nothing(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+ep.enable()
+me = av.insert(ep.getname())
+ep.trecv(bytearray(64), tag=1)
+ep.close()
+for _ in range(5):
+    try:
+        cq.sread(timeout=0.05)
+    except fi.Again:
+        pass
+    except fi.FabricError:
+        cq.readerr()
+cq.close(), av.close(), domain.close()
+print("fine")
+"""
+    )
+    assert said.splitlines()[-1] == "fine"
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_thread_in_sread_survives_the_close_of_the_endpoint(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+import threading
+ep.enable()
+begun = threading.Event()
+found = []
+def wait():
+    begun.set()
+    try:
+        cq.sread(timeout=1.0)
+    except fi.FabricError as e:
+        found.append(type(e).__name__)
+thread = threading.Thread(target=wait)
+thread.start()
+begun.wait()
+ep.close()
+thread.join()
+print(found)
+"""
+    )
+    assert said.splitlines()[-1] == "['Again']"
+
+
+def test_option_that_is_set_before_enable_holds_after_it() -> None:
+    said = says(
+        OPENED.format(provider="ofi:shm", more=" | fi.MULTI_RECV")
+        + """
+ep.setopt(fi.OPT_ENDPOINT, fi.OPT_MIN_MULTI_RECV, 16)
+ep.enable()
+print(ep.getopt(fi.OPT_ENDPOINT, fi.OPT_MIN_MULTI_RECV))
+"""
+    )
+    assert said.splitlines()[-1] == "16"
+
+
+def test_option_is_known_before_enable_once_it_was_set() -> None:
+    said = says(
+        OPENED.format(provider="ofi:shm", more=" | fi.MULTI_RECV")
+        + """
+try:
+    ep.getopt(fi.OPT_ENDPOINT, fi.OPT_MIN_MULTI_RECV)
+except fi.BadState as e:
+    assert "after ep.enable()" in str(e)
+try:
+    ep.setopt(fi.OPT_ENDPOINT, fi.OPT_MIN_MULTI_RECV, 16)
+    print(ep.getopt(fi.OPT_ENDPOINT, fi.OPT_MIN_MULTI_RECV))
+except fi.BadState:
+    print(16)
+"""
+    )
+    assert said.splitlines()[-1] == "16"
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_discard_without_peek_or_claim_is_refused(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+ep.enable()
+for flags in (fi.DISCARD, fi.DISCARD | fi.PEEK | fi.CLAIM):
+    try:
+        ep.trecvmsg(fi.MsgTagged([bytearray(8)], tag=1, context="c"), int(flags))
+    except fi.InvalidArgument as e:
+        print("DISCARD" in str(e))
+"""
+    )
+    assert said.splitlines()[-2:] == ["True", "True"]
+
+
+def test_cancel_of_a_directed_receive_is_done_or_refused() -> None:
+    said = says(
+        OPENED.format(provider="ofi:tcp", more=" | fi.DIRECTED_RECV")
+        + """
+ep.enable()
+me = av.insert(ep.getname())
+ep.recv(bytearray(64), src_addr=me, context="receive")
+try:
+    ep.cancel("receive")
+except fi.NotSupported as e:
+    assert "FI_DIRECTED_RECV" in str(e)
+print("fine")
+"""
+    )
+    assert said.splitlines()[-1] == "fine"
+
+
+def test_private_numbers_of_a_vector_are_not_in_its_interface() -> None:
+    said = says(
+        OPENED.format(provider="ofi:tcp", more="")
+        + """
+print([name for name in dir(av) if name in ("lookup_core", "remove_one")])
+"""
+    )
+    assert said.splitlines()[-1] == "[]"
+
+
+@pytest.mark.no_library
+def test_quirk_holds_for_its_providers_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    at: list[int] = [1 << 16 | 17]
+    monkeypatch.setattr(library, "known", lambda: ("", at[0]))
+    assert quirks.has("ofi:tcp;ofi_rxm", Quirk.SREAD_AFTER_CLOSE_CRASHES)
+    assert not quirks.has("ofi:shm", Quirk.SREAD_AFTER_CLOSE_CRASHES)
+    assert not quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
+    at[0] = 2 << 16 | 5
+    assert not quirks.has("ofi:tcp", Quirk.SREAD_AFTER_CLOSE_CRASHES)
+    assert quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
+
+
+@pytest.mark.no_library
+@pytest.mark.parametrize("quirk", list(Quirk), ids=lambda quirk: quirk.name)
+def test_quirk_names_a_test_that_exists(quirk: Quirk) -> None:
+    assert (HERE / quirk.value.test).is_file()
+
+
+@pytest.mark.no_library
+def test_no_other_module_names_a_provider() -> None:
+    """A string that is a provider's name, or begins with ofi: and one, stands in the table alone."""
+    names = {name for quirk in Quirk for name in quirk.value.providers} | {"rxm", "ofi_rxm"}
+    found = []
+    for file in [*ROOM.glob("*.py"), ROOM.parents[1] / "share" / "real.py"]:
+        if file.name == "quirks.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                word = node.value.removeprefix("ofi:").partition(";")[0]
+                if word in names:
+                    found.append(f"{file.name}:{node.lineno}: {node.value!r}")
+    assert found == []
