@@ -219,7 +219,7 @@ bench: microbench $(VENV)/.bench
 kill-test: ext $(VENV)/.test
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
 
-mutants: ext
+mutants: ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) tests/faults/run.py $(FAULTS) $(if $(FAULTS_ROOM),--room $(FAULTS_ROOM))
 
 fuzz: build/fuzz/.configured cpp-tests ext
