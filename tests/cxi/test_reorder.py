@@ -21,6 +21,7 @@ from weft import cxi, fi
 
 SEEDS, ROUNDS = range(8), 16
 STANDARD, OPTIMIZED = 200, 7
+WORDS = 8191  # of the 64 KiB that an endpoint reaches; the last word is of fences
 
 
 class Ends:
@@ -154,6 +155,34 @@ def test_order_holds_up_to_its_size(monkeypatch: pytest.MonkeyPatch, limit: int,
     assert ever(monkeypatch, "write", "write", int(fi.ORDER_WAW), max_order_waw_size=limit) is overtaken
     assert ever(monkeypatch, "update", "fetch", int(fi.ORDER_ATOMIC_RAW), max_order_raw_size=limit) is overtaken
     assert ever(monkeypatch, "fetch", "update", int(fi.ORDER_ATOMIC_WAR), max_order_war_size=limit) is overtaken
+
+
+@pytest.mark.clause("cxi.order.raw-any-size", "cxi.order.war-any-size")
+@pytest.mark.parametrize(("order", "overtaken"), [(fi.ORDER_WAW, False), (fi.Order(0), True)], ids=["WAW", "none"])
+@pytest.mark.parametrize("fetch_first", [False, True], ids=["write-fetch", "fetch-write"])
+def test_fetching_atomic_keeps_its_place_beside_a_write_of_64_kib(
+    monkeypatch: pytest.MonkeyPatch, fetch_first: bool, order: int, overtaken: bool
+) -> None:
+    last = WORDS - 1
+    found = set()
+    for seed in SEEDS:
+        with ends(monkeypatch, seed, int(order)) as at:
+            for _ in range(ROUNDS):
+                at.memory[:WORDS] = 0
+                big, got = np.ones(WORDS, np.uint64), np.full(1, 7, np.uint64)
+                steps = [
+                    lambda at=at, big=big: at.node.ep.write(big, context="write", **at.how),
+                    lambda at=at, got=got: at.node.ep.fetch_atomic(
+                        None, result=got, op=fi.ATOMIC_READ, context="fetch", datatype=fi.UINT64,
+                        **{**at.how, "addr": 8 * last},
+                    ),
+                ]  # fmt: skip
+                for step in reversed(steps) if fetch_first else steps:
+                    step()
+                at.settle()
+                found.add(int(got[0]) == fetch_first)
+                assert int(at.memory[last]) == 1
+    assert (True in found) is overtaken
 
 
 def test_only_unordered_writes_complete_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
