@@ -441,6 +441,23 @@ def test_client_key_decides_which_resources_a_region_takes() -> None:
         register(node, word(), 1)
 
 
+@pytest.mark.parametrize("fork_safe", ["0", "1"])
+@pytest.mark.parametrize("prov_key", [False, True])
+def test_closed_regions_give_back_what_they_took(
+    monkeypatch: pytest.MonkeyPatch, prov_key: bool, fork_safe: str
+) -> None:
+    """Ordinary regions do so in the NIC, those of CXI_FORK_SAFE in the provider."""
+    monkeypatch.setenv("CXI_FORK_SAFE", fork_safe)
+    monkeypatch.setenv("FI_CXI_PROV_KEY_CACHE", "0")
+    with limited(prov_key, ptes=4 + 2 * 1, les=1) as node:
+        for n in range(20):
+            first, second = (register(node, word(), key) for key in ((0, 0) if prov_key else (n, 100 + n)))
+            assert prov_key is False or (bool(first.key & OPTIMIZED), bool(second.key & OPTIMIZED)) == (True, False)
+            first.close()
+            second.close()
+        assert len(node.domain.policy.region_keys.numbers) == 0
+
+
 @pytest.mark.clause("cxi.opt.disabled-keys", "cxi.opt.disabled-standard")
 def test_low_client_key_is_standard_if_optimized_mrs_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FI_CXI_OPTIMIZED_MRS", "0")
