@@ -12,6 +12,7 @@ LONG = {
     "interop/test_attach_all.py": "jobs of several ranks",
     "interop/test_dask_attacked.py": "clusters whose workers are killed",
     "interop/test_dask_cluster.py": "clusters",
+    "interop/test_kill.py": "ranks are killed at any instant",
     "interop/test_refusals.py": "jobs of ranks that lie",
     "meta/test_docs.py": "runs every block of the documentation",
     "ofi/test_exit.py": "processes that end in each state of a real libfabric",

@@ -646,6 +646,7 @@ def test_handle_without_init_is_not_used() -> None:
                     getattr(half, call)()
 
 
+@pytest.mark.long
 def test_memory_that_others_have_written_into_does_no_harm(node: weft.Node) -> None:
     """Random bytes in an object's memory: calls end with an error or a result, and the process lives."""
     code = """
