@@ -12,6 +12,7 @@
 
 #include "../../tests/cpp/sodium.hpp"
 #include "host/host.hpp"
+#include "nic/queue.hpp"
 #include "rows.hpp"
 
 namespace weft::bench {

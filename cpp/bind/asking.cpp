@@ -6,6 +6,7 @@
 
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::bind {
 

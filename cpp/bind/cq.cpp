@@ -7,6 +7,7 @@
 #include "bind/objects.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::bind {
 

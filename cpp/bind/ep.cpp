@@ -1,5 +1,6 @@
 // cpp/bind/ep.cpp: endpoints as Python types.
 #include "bind/ep.hpp"
+#include "nic/queue.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

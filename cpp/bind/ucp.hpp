@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "bind/common.hpp"
+#include "nic/queue.hpp"
 #include "ucp/worker.hpp"
 
 namespace weft::bind {

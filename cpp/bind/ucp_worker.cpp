@@ -8,6 +8,7 @@
 #include "bind/signatures.hpp"
 #include "bind/ucp.hpp"
 #include "bind/wait.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::bind {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "call/call.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::call {
 

@@ -3,6 +3,7 @@
 
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
+#include "nic/queue.hpp"
 #include "nic/reach.hpp"
 #include "wire/call.hpp"
 
@@ -131,7 +132,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       Route& route = *flow.route;
       const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
       if (route.ep_entry != nullptr && (flow.busy & stops_[static_cast<size_t>(OpClass::atomic)]) == 0 &&
-          cq_admits(wants)) [[likely]] {
+          admits(tx_cq_.get(), wants)) [[likely]] {
         std::byte* there = fast_target(route, range.key, range.addr, total, want_of(args.family, args.op));
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {

@@ -3,6 +3,7 @@
 
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
+#include "nic/queue.hpp"
 #include "nic/reach.hpp"
 
 namespace weft::nic {

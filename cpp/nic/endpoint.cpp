@@ -6,6 +6,7 @@
 #include "nic/fast.inl"
 #include "nic/group.hpp"
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

@@ -17,9 +17,9 @@
 #include "nic/cm.hpp"
 #include "nic/command_queue.hpp"
 #include "nic/counter.hpp"
+#include "nic/entry.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
-#include "nic/queue.hpp"
 #include "nic/reorder.hpp"
 #include "nic/route.hpp"
 #include "nic/rx_buffers.hpp"
@@ -375,10 +375,6 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
                                  uint64_t flags) const noexcept {
     const bool waw = (config_.msg_order & (order::kWaw | order::kRmaWaw)) != 0;
     return config_.traffic.of(kind, family, datatype, key, flags, waw);
-  }
-  // HOT. True if the queue has room for the completion of a new operation, if the operation wants one.
-  [[nodiscard]] bool cq_admits(bool wants) const noexcept {
-    return tx_cq_ != nullptr && (!wants || tx_cq_->has_room());
   }
   // Checks that an operation which outlasts its call may begin; *wants: it reports its completion.
   Refusal check_unfinished(uint64_t flags, bool* wants) const;

@@ -4,6 +4,7 @@
 
 #include "mem/guard.hpp"
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

@@ -5,6 +5,7 @@
 #include "mem/guard.hpp"
 #include "nic/group.hpp"
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

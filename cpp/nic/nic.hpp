@@ -43,7 +43,6 @@
 #include "nic/endpoint.hpp"
 #include "nic/notices.hpp"
 #include "nic/op.hpp"
-#include "nic/queue.hpp"
 #include "nic/region.hpp"
 #include "nic/rights.hpp"
 #include "nic/route.hpp"

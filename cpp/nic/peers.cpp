@@ -4,6 +4,7 @@
 #include "nic/group.hpp"
 #include "nic/nic.hpp"
 #include "nic/parking.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

@@ -8,6 +8,7 @@
 
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
+#include "nic/queue.hpp"
 #include "nic/reach.hpp"
 #include "wire/call.hpp"
 
@@ -18,7 +19,7 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   if (state_ != State::enabled) [[unlikely]]
     return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
   *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-  if (!cq_admits(*wants)) [[unlikely]]
+  if (!admits(tx_cq_.get(), *wants)) [[unlikely]]
     return tx_cq_ ? Refusal::cq_full : Refusal::no_cq;
   *flow = flow_of(dest_of(dest));
   if (*flow == nullptr) [[unlikely]]
@@ -117,8 +118,8 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
       const bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
       const bool write = kind == OpKind::write;
       if (route.ep_entry != nullptr &&
-          (flow.busy & stops_[static_cast<size_t>(write ? OpClass::write : OpClass::read)]) == 0 && cq_admits(wants))
-          [[likely]] {
+          (flow.busy & stops_[static_cast<size_t>(write ? OpClass::write : OpClass::read)]) == 0 &&
+          admits(tx_cq_.get(), wants)) [[likely]] {
         std::byte* there = fast_target(route, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
           auto* here = static_cast<std::byte*>(local);
@@ -146,7 +147,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
                                                           uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
                                                           uint64_t imm, bool inject_call) {
   bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-  if (!cq_admits(wants)) return {tx_cq_ ? Refusal::cq_full : Refusal::no_cq};
+  if (!admits(tx_cq_.get(), wants)) return {tx_cq_ ? Refusal::cq_full : Refusal::no_cq};
   if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
   Op* op = make_op(kind, *flows_[to], wants, flags, context, imm, length, inject_call);
   op->access().remote.set({addr, length, key});

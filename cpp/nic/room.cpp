@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

@@ -12,8 +12,8 @@
 
 #include "base/status.hpp"
 #include "nic/atomics.hpp"
+#include "nic/entry.hpp"
 #include "nic/op.hpp"
-#include "nic/queue.hpp"
 
 namespace weft::nic {
 

@@ -9,6 +9,7 @@
 #include "mem/guard.hpp"
 #include "nic/iov.hpp"
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 #include "nic/reach.hpp"
 
 namespace weft::nic {

@@ -17,7 +17,7 @@
 #include "link/link.hpp"
 #include "nic/args.hpp"
 #include "nic/counter.hpp"
-#include "nic/queue.hpp"
+#include "nic/entry.hpp"
 #include "nic/reorder.hpp"
 #include "nic/rx.hpp"
 #include "nic/trace.hpp"

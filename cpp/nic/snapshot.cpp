@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

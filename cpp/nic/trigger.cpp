@@ -10,6 +10,7 @@
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/nic.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::nic {
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "fabric.hpp"
+#include "nic/queue.hpp"
 
 namespace weft::test {
 

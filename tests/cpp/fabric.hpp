@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "host/host.hpp"
+#include "nic/queue.hpp"
 #include "sodium.hpp"
 
 #if defined(__SANITIZE_THREAD__)
