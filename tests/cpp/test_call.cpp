@@ -52,6 +52,19 @@ struct Caller {
     t.remote = remote;
     return call::check(ep(), t, &why);
   }
+  // Of as many buffers as ranges, of `each` bytes.
+  Refusal check_atomic_list(size_t buffers, size_t each) {
+    std::vector<Local> operand(buffers, local(0, each));
+    std::vector<wire::RmaRange> remote(buffers, {0, each, 1});
+    Atomic a;
+    a.datatype = static_cast<uint64_t>(Datatype::int64);
+    a.op = static_cast<uint64_t>(AtomicOp::sum);
+    a.dest = 0;
+    a.operand = operand;
+    a.remote = remote;
+    if (const Refusal r = call::check_pair(ep(), a, &why); r != Refusal::none) return r;
+    return call::check(ep(), a, &why);
+  }
   struct AtomicCall {
     AtomicFamily family = AtomicFamily::base;
     Datatype datatype = Datatype::int64;
@@ -226,6 +239,9 @@ BOOST_AUTO_TEST_CASE(atomic_needs_whole_elements_within_the_limit) {
   BOOST_TEST(c.check_atomic({.operand = 8, .count = ~uint64_t{0} / 4}) == Refusal::short_buffer);
   BOOST_TEST(c.check_atomic({.family = AtomicFamily::fetch, .operand = 16, .result = 8}) == Refusal::short_buffer);
   BOOST_TEST(std::string(c.why.what) == "result");
+  BOOST_TEST(c.check_atomic_list(2, 16) == Refusal::none);
+  BOOST_TEST(c.check_atomic_list(2, 12) == Refusal::part_element);  // three elements in two buffers
+  BOOST_TEST(c.check_atomic_list(2, 0) == Refusal::no_element);
   Caller one([](auto& ep) { ep.rules.atomic_count_max = 1; });
   BOOST_TEST(one.check_atomic({.operand = 8}) == Refusal::none);
   BOOST_TEST(one.check_atomic({.operand = 16}) == Refusal::too_many_elements);

@@ -62,6 +62,22 @@ BOOST_AUTO_TEST_CASE(test_blocks_without_slots_go_back_to_the_system) {
   // A slab with a taken slot is not destroyed in programs; here the slot goes with its block.
 }
 
+BOOST_AUTO_TEST_CASE(test_one_block_without_slots_is_kept_beside_those_in_use) {
+  if (kPlain) return;
+  Slab slab(1000);
+  const size_t each = slab.slots_per_block();
+  std::vector<void*> taken;
+  for (size_t i = 0; i < 3 * each; ++i) taken.push_back(slab.take());
+  const auto give = [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) slab.give(taken[i]);
+  };
+  give(2 * each, 3 * each);
+  give(each, each + 1);
+  give(0, each);
+  BOOST_TEST(slab.blocks() == 2U);
+  give(each + 1, 2 * each);
+}
+
 BOOST_AUTO_TEST_CASE(test_threads_take_and_give_at_once) {
   Slab slab(64);
   std::vector<std::thread> threads;

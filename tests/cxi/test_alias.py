@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cxi.support import CAPS, opened, register
 from tests.fi.support import Node
+from tests.patience import run
 
 from weft import cxi, fi
 from weft.providers.cxi import telemetry
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.clause("cxi.alias.create")
@@ -73,6 +79,53 @@ def test_order_is_of_one_alias() -> None:
             alias.write(np.full(1, n, "u8"), None, node.me, 0, key)
         node.wait(50)
         assert memory[0] == 49
+
+
+OWNER = """
+import sys
+import numpy as np
+from tests.cxi.support import opened, register
+with opened() as node:
+    memory, shared = np.zeros(1, "u8"), node.domain.alloc(1, "u8")
+    register(node, memory, 300)
+    register(node, shared, 301)
+    print(bytes(node.ep.getname()).hex(), flush=True)
+    sys.stdin.read()
+"""
+
+INITIATOR = """
+import os, signal, subprocess, sys
+import numpy as np
+from tests.cxi.support import opened
+from weft import cxi, fi
+with subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+    try:
+        with opened() as node, node.ep.alias(fi.TRANSMIT) as alias:
+            alias.set_val(cxi.OPT_CXI_SET_MSG_ORDER, int(sys.argv[2]))
+            peer = node.av.insert(bytes.fromhex(owner.stdout.readline().decode()))
+            for key in (300, 301):
+                alias.write(np.ones(1, "u8"), None, peer, 0, key)
+                node.wait()
+            owner.send_signal(signal.SIGSTOP)
+            os.waitpid(owner.pid, os.WUNTRACED)
+            alias.write(np.ones(1, "u8"), None, peer, 0, 300, "first")
+            alias.write(np.ones(1, "u8"), None, peer, 0, 301, "second")
+            ended = node.cq.read(2)
+            owner.send_signal(signal.SIGCONT)
+            ended += node.wait(2 - len(ended))
+            print(*(entry.op_context for entry in ended))
+    finally:
+        owner.kill()
+"""
+
+
+@pytest.mark.parametrize(("order", "ended"), [(0, "second first"), (fi.ORDER_RMA_WAW, "first second")])
+def test_write_of_an_ordered_alias_waits_for_the_one_before(order: int, ended: str) -> None:
+    """The first write needs its owner, who is stopped; the memory of the second is reached without the owner."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, "WEFT_CMA": "0"}
+    found = run([sys.executable, "-c", INITIATOR, OWNER, str(int(order))], 60, env=env)
+    assert found.stdout.strip() == ended, found.stderr
 
 
 @pytest.mark.parametrize("value", [None, int(fi.ORDER_RAW), 1 << 60, -1, "all"])

@@ -330,6 +330,18 @@ def test_work_beyond_the_depth_is_refused_under_the_limit(limited: None) -> None
         pending(node, 12)
 
 
+@pytest.mark.parametrize(
+    ("most", "reserved", "expected"), [(20, 0, 20 - OWN), (20, 12, 12 - OWN), (20, 20, 20 - OWN), (20, OWN, 0)]
+)
+def test_depth_is_what_the_service_reserves_or_may_have(limited: None, most: int, reserved: int, expected: int) -> None:
+    key = cxi.AuthKey(service.create(limits={"tles": (most, reserved)}).id, VNI)
+    with of_service(key) as node:
+        assert depth(node) == expected
+        trigger = pending(node, expected)
+        with pytest.raises(fi.NoSpace):
+            pending(node, 1, trigger)
+
+
 def test_write_back_needs_two_entries_under_the_limit(limited: None, duo: Duo) -> None:
     key = service_with(4)
     with of_service(key) as target, of_service(key) as node:

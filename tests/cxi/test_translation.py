@@ -6,6 +6,7 @@ fi_cxi(7) "Translation", "Translation Cache", "RUNTIME PARAMETERS".
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import subprocess
@@ -312,19 +313,34 @@ def test_nothing_is_kept_without_a_cache(
     assert not [one for one in caplog.records if "still reach" in one.message]
 
 
+@pytest.mark.parametrize("fork_safe", [False, True])
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [("FI_MR_CACHE_MAX_COUNT", "2", [fi.EIO, 0, 0]), ("FI_MR_CACHE_MAX_SIZE", "15", [fi.EIO, fi.EIO, 0])],
 )
 def test_mappings_beyond_the_limits_of_the_cache_end(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: list[int]
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: list[int], fork_safe: bool
 ) -> None:
-    """The one that was unused for longest ends first."""
+    """The one that was unused for longest ends first. The NIC lets go of mappings; with CXI_FORK_SAFE the provider."""
+    if fork_safe:
+        monkeypatch.setenv("CXI_FORK_SAFE", "1")
     monkeypatch.setenv(name, value)
     memory = np.zeros(3, "u8")
     with opened(prov_key=True) as node:
         keys = [closed_key(node, memory[n : n + 1]) for n in range(3)]
         assert [outcome(node, key) for key in keys] == expected
+
+
+def test_closed_domain_holds_no_cached_memory() -> None:
+    """A bytearray has no weak references, so that the domain holds what is mapped."""
+    memory = bytearray(8)
+    alone = sys.getrefcount(memory)
+    with opened(prov_key=True) as node:
+        assert outcome(node, closed_key(node, memory)) == 0
+        gc.collect()
+        assert sys.getrefcount(memory) == alone + 1
+    assert node.domain.closed
+    assert sys.getrefcount(memory) == alone
 
 
 def test_without_a_monitor_no_key_is_one_of_cached_memory(monkeypatch: pytest.MonkeyPatch) -> None:

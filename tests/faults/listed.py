@@ -1,7 +1,8 @@
 """The list of seeded faults: the files beside this module, one for each room.
 
 A fault is a piece of text in one source file and the text that replaces it, with the tests of which at least one must
-fail then. `survives` holds the reason where no test can notice the fault.
+fail then: nodes of pytest, or, of a fault in C++, files of Boost.Test, or one case: "tests/cpp/test_rx.cpp::rx/test_x".
+`survives` holds the reason where no test can notice the fault.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class Fault:
     tests: tuple[str, ...]
     survives: str = ""
 
+    @property
+    def compiled(self) -> bool:
+        """The fault is in C++."""
+        return self.file.startswith("cpp/")
+
     def __str__(self) -> str:
         before, after = (text.strip().partition("\n")[0] for text in (self.before, self.after))
         return f"{self.file}: {before[:70]} -> {after[:50] or '(nothing)'}"
@@ -48,7 +54,10 @@ class Fault:
         if not self.tests:
             return f"{self}: no tests are named"
         for test in self.tests:
-            if not _has(root / test.partition("::")[0], test.split("[")[0].split("::")[1:]):
+            path, *names = test.split("[")[0].split("::")
+            if self.compiled != path.startswith("tests/cpp/"):
+                return f"{self}: {test} tests another language"
+            if not _has(root / path, names):
                 return f"{self}: no test {test}"
         return ""
 
@@ -61,6 +70,8 @@ def _has(path: Path, names: list[str]) -> bool:
     if not path.is_file():
         return False
     text = path.read_text(encoding="utf-8")
+    if path.suffix == ".cpp":  # suite/case
+        return all(f"({part})" in text or f"({part}," in text for name in names for part in name.split("/"))
     return all(f"def {name}(" in text or f"class {name}" in text for name in names)
 
 

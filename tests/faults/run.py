@@ -3,7 +3,8 @@
 usage: run.py [FAULTS] [--room ROOM] [--file PATH]     FAULTS: a sample of so many, drawn with WEFT_SEED; 0: all
 
 Ends with 1 if a fault without a reason survives, if named tests fail without a fault, or if the list is rotten. A run
-of tests that passes its time limit counts as noticed: a fault may make a test wait for ever.
+of tests that passes its time limit counts as noticed: a fault may make a test wait for ever. A fault that the compiler
+refuses, or that keeps the tests from being collected, is no fault.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -25,7 +27,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.faults.listed import ROOT, Fault, load
 
-_SECONDS = 240  # of one run of tests
+_SECONDS = 240  # of one run of tests of Python
+_COMPILED_SECONDS = 90  # of tests of C++, each of which takes seconds
+_BUILD_SECONDS = 1800
+_BUILD = ROOT / "build" / "faults"
 # What the tests of Python read of the tree; the extension is linked, not copied.
 _LINKED = ("docs", "examples", "README.md", "CHANGELOG.md", "Makefile", "CMakeLists.txt", "cpp", "bench", "LICENSE")
 
@@ -48,8 +53,8 @@ def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], second
         return status, out.read().decode(errors="replace")
 
 
-class _Copy:
-    """A copy of the sources and tests, with the extension of the tree."""
+class _Python:
+    """A copy of the sources and tests of Python, with the extension of the tree."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -64,20 +69,95 @@ class _Copy:
                 (self.root / name).symlink_to(ROOT / name)
         self._env = dict(os.environ, PYTHONPATH=str(self.root / "src"), PYTHONDONTWRITEBYTECODE="1")
 
+    def build(self, names: Sequence[str]) -> str:
+        return ""
+
     def tests(self, names: Sequence[str]) -> tuple[int | None, str]:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *names]
         return _run(command, self.root, self._env, _SECONDS)
 
 
-def _outcome(fault: Fault, place: _Copy) -> str:
+class _Compiled:
+    """A copy of the C++ with a build folder, both kept from run to run: a fault costs one unit, and a link.
+
+    Nothing is optimised, and a program has only the test files that a fault names.
+    """
+
+    def __init__(self) -> None:
+        self.root = _BUILD / "tree"
+        self._folder = _BUILD / "cpp"
+        self._env = dict(os.environ)
+        for name in ("cpp", "tests/cpp"):
+            self._mirror(name)
+        _copy(ROOT / "CMakeLists.txt", self.root / "CMakeLists.txt")
+        tools = Path(sys.prefix) / "bin"
+        self._ninja = [tools / "ninja", "--quiet", "-C", self._folder]
+        self._ninja += ["-j", os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")]
+        boost = Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "include"
+        command = [tools / "cmake", "-S", self.root, "-B", self._folder, "-G", "Ninja", "-DWEFT_PYTHON=OFF"]
+        command += ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", f"-DPython_EXECUTABLE={sys.executable}"]
+        command += [f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", f"-DWEFT_BOOST_INCLUDE={boost}"]
+        status, text = _run(command, ROOT, self._env, _BUILD_SECONDS)
+        if status != 0:
+            sys.exit(text)
+        cache = (self._folder / "CMakeCache.txt").read_text(encoding="utf-8").splitlines()
+        (self._compiler,) = (one.partition("=")[2] for one in cache if one.startswith("CMAKE_CXX_COMPILER:"))
+
+    def _mirror(self, name: str) -> None:
+        """Copy files that differ, so that the others keep their times and are not compiled again."""
+        here, there = (
+            {path.relative_to(root / name) for path in (root / name).rglob("*") if path.is_file()}
+            for root in (ROOT, self.root)
+        )
+        for path in there - here:
+            (self.root / name / path).unlink()
+        for path in here:
+            _copy(ROOT / name / path, self.root / name / path)
+
+    def build(self, names: Sequence[str]) -> str:
+        """The words of the compiler; "" if all was built."""
+        objects = [f"CMakeFiles/weft_cpp_tests.dir/{file}.o" for file in ("tests/cpp/main.cpp", *sorted(_files(names)))]
+        status, text = _run(
+            [*self._ninja, "weft_host", "weft_call", "weft_ucp", *objects], ROOT, self._env, _BUILD_SECONDS
+        )
+        if status == 0:
+            link = [self._compiler, "-pthread", "-rdynamic", "-o", "tests", *objects, "-Wl,--start-group"]
+            link += [*sorted(one.name for one in self._folder.glob("libweft_*.a")), "-Wl,--end-group", "-ldl"]
+            status, text = _run(link, self._folder, self._env, _BUILD_SECONDS)
+        return "" if status == 0 else text or "the build passed its time limit"
+
+    def tests(self, names: Sequence[str]) -> tuple[int | None, str]:
+        cases = [name.partition("::")[2] or "*" for name in names]
+        command = [self._folder / "tests", "--run_test=" + ":".join(cases), "--report_level=short"]
+        return _run(command, self.root, self._env, _COMPILED_SECONDS)
+
+
+def _files(names: Sequence[str]) -> set[str]:
+    return {name.partition("::")[0] for name in names}
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists() or target.read_bytes() != source.read_bytes():
+        target.write_bytes(source.read_bytes())
+
+
+def _outcome(fault: Fault, place: _Python | _Compiled) -> str:
     file = place.root / fault.file
     text = file.read_text(encoding="utf-8")
     try:
         file.write_text(fault.seeded(text), encoding="utf-8")
-        status, _ = place.tests(fault.tests)
+        refused = place.build(fault.tests)
+        if refused:
+            return f"is refused by the compiler\n{refused}"
+        status, output = place.tests(fault.tests)
     finally:
         file.write_text(text, encoding="utf-8")
-    return "survived" if status == 0 else "noticed"
+    if status == 0:
+        return "survived"
+    if isinstance(place, _Python) and (status in (3, 4, 5) or "during collection" in output):
+        return f"keeps the tests from running\n{output}"
+    return "noticed"
 
 
 def main() -> int:
@@ -97,19 +177,27 @@ def main() -> int:
         seed = int(os.environ.get("WEFT_SEED") or random.SystemRandom().randrange(2**32))
         print(f"a sample of {asked.faults} of {len(faults)} faults; again: WEFT_SEED={seed}", flush=True)
         faults = random.Random(seed).sample(faults, asked.faults)
-    faults.sort(key=lambda one: one.tests)
+    faults.sort(key=lambda one: (one.compiled, one.file if one.compiled else "", one.tests))
     with tempfile.TemporaryDirectory(prefix="weft-faults-") as folder:
-        return _all(faults, _Copy(Path(folder)))
+        return _all(faults, Path(folder))
 
 
-def _all(faults: list[Fault], place: _Copy) -> int:
+def _all(faults: list[Fault], folder: Path) -> int:
+    python: _Python | None = None
+    compiled: _Compiled | None = None
     sound: dict[tuple[str, ...], bool] = {}
     count: Counter[tuple[str, str]] = Counter()
     bad: list[str] = []
     for number, fault in enumerate(faults, 1):
         begun = time.monotonic()
+        place: _Python | _Compiled
+        if fault.compiled:
+            place = compiled = compiled or _Compiled()
+        else:
+            place = python = python or _Python(folder)
         if fault.tests not in sound:
-            status, output = place.tests(fault.tests)
+            refused = place.build(fault.tests)
+            status, output = (None, refused) if refused else place.tests(fault.tests)
             sound[fault.tests] = status == 0
             if status != 0:
                 bad.append(f"without any fault {' '.join(fault.tests)} fails:\n{output}")

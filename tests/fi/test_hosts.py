@@ -84,6 +84,14 @@ def test_av_insert_of_a_pid_beyond_32_bits_is_refused(av: Any, pid: int) -> None
             av.insert(address)
 
 
+@pytest.mark.parametrize("vni", [2**16, 2**20])
+def test_av_insert_of_a_vni_beyond_16_bits_is_refused(av: Any, vni: int) -> None:
+    for start in ("weft://0", "weft://127.0.0.1:7000/0"):
+        av.insert(f"{start}/{2**16 - 1}/5")
+        with pytest.raises(fi.InvalidArgument):
+            av.insert(f"{start}/{vni}/5")
+
+
 def test_av_insert_of_an_ipv6_scope_names_another_host(av: Any) -> None:
     """struct sockaddr_in6: the scope says on which link a link-local address is."""
 

@@ -106,15 +106,20 @@ HEAD = struct.Struct("<4sBBHIQ")
     [
         (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "does not speak weft://"),
         (HEAD.pack(b"weft", 9, wire.ACK, 0, 0, 8), "version 9"),
+        (HEAD.pack(b"weft", 0, wire.ACK, 0, 0, 8), "version 0"),
         (HEAD.pack(b"weft", 1, 77, 0, 0, 8), "unknown kind 77"),
         (HEAD.pack(b"weft", 1, wire.HELLO, 0, 0, 1 << 40), "at most"),
         (HEAD.pack(b"weft", 1, wire.MESSAGE, 0, 1, 1 << 60), "at most"),
         (HEAD.pack(b"weft", 1, wire.MESSAGE, 0, (1 << 32) - 1, 1 << 36), "at most"),
+        (HEAD.pack(b"weft", 1, wire.MESSAGE, 0, wire.ROWS_MAX + 1, 25 * (wire.ROWS_MAX + 1)), "at most"),
+        (HEAD.pack(b"weft", 1, wire.MESSAGE, 0, wire.ROWS_MAX, 25 * wire.ROWS_MAX), None),
         (HEAD.pack(b"weft", 1, wire.MESSAGE, 0, 2, 25), "2 frames and 25 B"),
         (wire.pack_message([wire.Row(wire.INLINE, 5)], [b"1234"]) + b"", None),
         (wire.pack(wire.MESSAGE, struct.pack("<BQQQ", wire.INLINE, 5, 0, 0) + b"1234", 1), "longer than their message"),
         (wire.pack(wire.MESSAGE, struct.pack("<BQQQ", wire.INLINE, 3, 0, 0) + b"1234", 1), "longer than its frames"),
         (wire.pack(wire.MESSAGE, struct.pack("<BQQQ", wire.APART, 1 << 62, 0, 0), 1), "accepts"),
+        (wire.pack(wire.MESSAGE, struct.pack("<BQQQ", wire.APART, FRAME_MAX + 1, 0, 0), 1), "accepts"),
+        (wire.pack(wire.MESSAGE, struct.pack("<BQQQ", wire.APART, FRAME_MAX, 0, 0), 1), None),
         (wire.pack(wire.MESSAGE, struct.pack("<BQQQ", 9, 1, 0, 0), 1), "unknown way 9"),
     ],
 )
@@ -143,3 +148,10 @@ def test_any_bytes_are_refused_or_wait_for_more(data: bytes) -> None:
 def test_greeting_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(wire.Malformed):
         wire.unpack_json(body)
+
+
+@pytest.mark.parametrize("size", [0, 7, 9, 16])
+def test_acknowledgement_has_a_number_and_nothing_else(size: int) -> None:
+    with pytest.raises(wire.Malformed, match="without a number"):
+        wire.unpack_number(bytes(size))
+    assert wire.unpack_number((5).to_bytes(8, "little")) == 5

@@ -30,3 +30,19 @@ def test_rotten_entry_is_told() -> None:
         ({"tests": (here + "_twice",)}, "no test"),
     ]:
         assert words in dataclasses.replace(good, **change).trouble()
+
+
+def test_fault_in_cpp_names_files_and_cases_of_boost() -> None:
+    case = "tests/cpp/test_match.cpp::match/test_tagged_and_untagged_never_match"
+    good = Fault("x", "cpp/nic/match.cpp", "constexpr uint64_t kCheapSearch = 32;", "", (case,))
+    assert good.compiled
+    for tests, words in [
+        ((case,), ""),
+        (("tests/cpp/test_match.cpp",), ""),
+        (("tests/cpp/test_match.cpp::match/test_none",), "no test"),
+        (("tests/cpp/test_none.cpp",), "no test"),
+        (("tests/meta/test_faults.py",), "another language"),
+    ]:
+        found = dataclasses.replace(good, tests=tests).trouble()
+        assert words in found
+        assert bool(words) == bool(found)

@@ -36,6 +36,7 @@ def test_cxi_client_keys_are_the_applications(host: CxiHost) -> None:
     with host.pair(host.hints(client_keys=True)) as pair:
         mr = pair.target.reg(bytearray(8), requested_key=77)
         assert pair.remote(mr) == (0, 77)
+        assert [pair.target.reg(bytearray(8)).key for _ in range(3)] == [2, 3, 4]
 
 
 def test_cxi_registry_is_the_blocks_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,3 +89,9 @@ def test_requirement_ends_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(fi.NoData):
             fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name="weft")))
     assert fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name="weft")))
+
+
+def test_no_mode_is_required_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_MR_MODE", "virt_addr")
+    requiring(monkeypatch, fi.MrMode.MR_UNSPEC)
+    assert fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name="weft")))

@@ -152,6 +152,15 @@ def test_unknown_bits_of_a_field_mask_are_ignored(rig: Rig) -> None:
         assert memh.pack(ucp.MemhPackParams(1 << 40)) == memh.pack()
 
 
+def test_field_mask_has_64_bits(rig: Rig) -> None:
+    data = array()
+    with rig.map(ucp.MemMapParams(3 | 1 << 63, data.ctypes.data, 64)) as memh:
+        assert memh.length == 64
+    for mask in (1 << 64, 3 | 1 << 64, -1):
+        with refused(INVALID_PARAM, f"field_mask is {mask};"):
+            rig.map(ucp.MemMapParams(mask, data.ctypes.data, 64))
+
+
 @pytest.mark.clause("ucp.map.params", "ucp.map.field-mask")
 def test_struct_and_keywords_map_the_same(rig: Rig) -> None:
     data = array()
@@ -268,6 +277,12 @@ def test_worker_takes_thread_mode_name_and_user_data(rig: Rig) -> None:
         rig.context.worker_create(thread_mode=3)
     with refused(UNSUPPORTED, "get_efd"):
         rig.context.worker_create(ucp.WorkerParams(ucp.WORKER_PARAM_FIELD_EVENT_FD, event_fd=3))
+
+
+@pytest.mark.parametrize("handler", ["a name", 5, b""])
+def test_error_handler_is_a_function(rig: Rig, handler: Any) -> None:
+    with pytest.raises(TypeError, match="err_handler must be a function or None, not "):
+        rig.worker.ep_create(address=rig.worker.address, err_handler=handler)
 
 
 @given(garbage=st.lists(GARBAGE, min_size=8, max_size=8))
