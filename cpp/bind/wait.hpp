@@ -36,7 +36,7 @@ inline bool deadline_of(PyObject* seconds, uint64_t* deadline, const char* metho
   return true;  // negative: no deadline, as in fi_cq_sread
 }
 
-// Before a thread sleeps, it polls for so long, not counting the time in which its core ran other threads; and in all.
+// Limits of polling before a thread sleeps: the time in which its core ran no other thread, and the time in all.
 constexpr uint64_t kPollNs = 20'000, kPollAllNs = 1'000'000;
 
 // Polls until ready() is true, as any polling thread does: the engine leaves the links to it, and peers need no system

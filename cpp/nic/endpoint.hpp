@@ -223,7 +223,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
   [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
   [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
-  // How often operations held by FI_MORE were begun, all that were held together.
+  // The number of groups of operations that FI_MORE held and that were begun together.
   [[nodiscard]] uint64_t batches() const noexcept { return batches_.load(std::memory_order_relaxed); }
   // The model of the command queue: its counts, and the slots known to be free; all 0 without a model.
   [[nodiscard]] std::pair<CommandQueue::Counts, uint32_t> commands() const;

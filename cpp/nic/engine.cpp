@@ -107,7 +107,7 @@ void Nic::engine_loop() {
   bool takes_part = false;
   uint64_t seen_polls = app_polls_.load(std::memory_order_relaxed);
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Not at once: a short program would wait for it at its end. Until then a waiter notices a change by looking.
+    // Later, because the end of a short program would wait for the part that the engine takes. Until then waiters poll.
     if (!takes_part && world().now_ns() - begun >= uint64_t{kSettleNs}) [[unlikely]] {
       world().take_part();
       takes_part = true;

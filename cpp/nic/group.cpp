@@ -470,7 +470,7 @@ void Groups::take_callers(Group& group) {
   });
 }
 
-// Begins each join that no earlier one of the same set and member is in the way of.
+// Begins each join in the queue, except joins behind an unfinished join of the same set and member.
 void Groups::start_queued() noexcept {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const std::shared_ptr<Group> g = groups_[i];
@@ -542,7 +542,7 @@ void Groups::on_frame(link::Peer& peer, const wire::Frame& frame, std::span<cons
   }
 }
 
-// Those that have said nothing may not have joined: they drop the news of the loss, and hear of it when they join.
+// Members that have sent nothing may not have joined yet: they drop this notice, and learn of the loss as they join.
 void Groups::remember_untold(const Group& group) noexcept {
   for (const Group::Edge& e : group.tiers_[0].edges) {
     if (e.known || untold_.size() >= kUntoldMax) continue;

@@ -13,8 +13,8 @@ namespace {
 
 // Searches in turn that compare fewer messages than this cost about as much as looking into an index.
 constexpr uint64_t kCheapSearch = 32;
-// An index is made once searches in turn have compared so many times the messages that there are, and an unused index
-// may be replaced by then. Adding a message to an index costs several times a comparison.
+// An index is made once searches in turn have made this many comparisons for each message in the list. The new index
+// may replace an unused one. Adding a message to an index costs several times a comparison.
 constexpr uint64_t kPassesOfAnIndex = 4;
 
 constexpr uint64_t kContexts = 0x100, kClaims = 0x101;  // `what` of hash(): no number of a shape

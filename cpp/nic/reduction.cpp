@@ -57,7 +57,8 @@ constexpr bool is_subnormal(uint64_t bits) noexcept {
   return (bits & kExponentBits) == 0 && (bits & kMantissaBits) != 0;
 }
 
-// Orders doubles that are not NaN, -0 before +0, so that which zero wins depends on no order of combining.
+// Orders doubles that are not NaN. -0 is before +0, so that the least and the greatest of both zeros do not depend on
+// the order in which members are combined.
 constexpr int64_t ordered(uint64_t bits) noexcept {
   return static_cast<int64_t>((bits & kSignBit) != 0 ? ~bits ^ kSignBit : bits);
 }

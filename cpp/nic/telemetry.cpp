@@ -120,7 +120,7 @@ void TelemetryPages::give_back(const TelemetryPage* page, size_t block) noexcept
   }
 }
 
-// Closes the files that nobody can open any more: no other process comes to claim blocks. Requires mutex_.
+// Closes the files that have no name any more: no further process can open them to claim blocks. Requires mutex_.
 void TelemetryPages::close_deleted() noexcept {
   for (auto& [nic, held] : pages_) {
     for (const auto& page : held.pages) {

@@ -22,8 +22,8 @@
 //
 // Two short cuts for latency. A producer with a short message (try_claim_briefly, publish_and_ask) moves the tail
 // behind the publication, so that the move is also the fence before the doorbell. The consumer frees the slots that it
-// took at the head in batches; until then producers see these slots as full, and so does nobody else, because
-// everything that looks at more than the head, or publishes the position, frees them first.
+// took at the head in batches. Until a batch is freed, producers see its slots as full. Producers alone do, because
+// whatever else looks at more than the head, or publishes the position, frees the batch first.
 #pragma once
 
 #include <atomic>
@@ -365,7 +365,7 @@ class MpscConsumer {
   size_t producer_dead(uint16_t producer) noexcept {
     return producers_dead([producer](uint16_t id) { return id == producer; });
   }
-  /// Like producer_dead, for every claim for whose producer id `dead(id)` is true: also ids that were never assigned.
+  /// Like producer_dead, for every claim whose producer id satisfies `dead(id)`, ids that were never assigned included.
   template <class Dead>
   size_t producers_dead(Dead&& dead) noexcept {
     size_t freed = 0;

@@ -38,7 +38,7 @@ struct alignas(kCacheLine) QueueBody {
   // Object::n slots follow.
 };
 
-// The seats of which one step finds out whether their processes run: some, in turn.
+// The seats whose processes one step looks for, to find out whether they still run: a few at a time, in turn.
 class Turn {
  public:
   Turn(std::atomic<uint32_t>& from, uint64_t seats) noexcept

@@ -13,7 +13,7 @@ class EndpointStatistics:
 
     tx_pending   operations under way.
     tx_size      maximum number of operations under way.
-    batches      how often operations held by FI_MORE were begun, all that were held together.
+    batches      groups of operations that FI_MORE held and that were begun together.
 
     The next five are of the NIC's command queue; all 0 if the provider does not model one.
 

@@ -152,7 +152,7 @@ class _StoreChannel:
         return [found[rank] for rank in range(self.size)]
 
     def _twins(self, mine: bytes, call: str) -> str:
-        """A line about another process that came as this rank, if one did: its record is where this rank's was."""
+        """A line of an error's text: another process registered as this rank, and replaced its record. "": none did."""
         found = self._at_store(call, self._store.get, self._key(self.rank))
         if (found.encode() if isinstance(found, str) else bytes(found)) == mine:
             return ""

@@ -59,7 +59,7 @@ def check_name(name: object, call: str) -> str:
     """Return the name if it is valid. Raises TypeError, InvalidArgument."""
     if not isinstance(name, str):
         raise TypeError(f"{call}: a name is a str, not {type(name).__name__}: {name!r}")
-    # Printable first: a lone surrogate is not, and has no bytes.
+    # isprintable() first: encode() raises for a lone surrogate, which is not printable.
     if not name or not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX or _TROUBLE & set(name):
         raise errors.InvalidArgument(
             f"{call}: {name!r} is not a valid name: 1 to {NAME_BYTES_MAX} bytes, printable, without blanks and quotes"

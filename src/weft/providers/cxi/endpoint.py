@@ -162,7 +162,7 @@ class CxiEndpoint(BaseEndpoint):
         return int(order), TCLASS_NUMBERS[self.tclass]
 
     def nic_config(self) -> dict[str, Any]:
-        """As for any endpoint. Without hints, an Info lists every flag that may be a default, so none is a default.
+        """As for any endpoint. The op_flags of an Info made without hints are all that may be asked for: none is set.
 
         Counters of regions count whether or not the endpoint was opened with FI_RMA_EVENT.
         Descriptors count only if enable_hybrid_mr_desc was on when the endpoint was opened.
