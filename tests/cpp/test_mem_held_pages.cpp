@@ -8,6 +8,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include "base/mapping.hpp"
+
 namespace {
 
 using weft::mem::HeldPages;
@@ -136,6 +138,22 @@ BOOST_AUTO_TEST_CASE(memory_that_was_replaced_meanwhile_is_left_alone) {
   BOOST_TEST(int{memory.bytes[0]} == 77);
   pages.release(&owner);
   BOOST_TEST(int{memory.bytes[0]} == 77);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_was_replaced_is_left_alone_by_a_release) {
+  HeldPages pages;
+  const Memory memory(1);
+  const int owner = 0;
+  pages.hold(&owner, memory.address(), kPage, false);
+  const weft::UniqueFd file = weft::make_memfd("weft-test", kPage);
+  void* fresh =
+      ::mmap(const_cast<uint8_t*>(memory.bytes), kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0);
+  BOOST_REQUIRE(fresh != MAP_FAILED);
+  pages.release(&owner);
+  memory.bytes[0] = 77;  // reaches the file: no private copy has taken its place
+  uint8_t written = 0;
+  BOOST_TEST(::pread(file.get(), &written, 1, 0) == 1);
+  BOOST_TEST(int{written} == 77);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

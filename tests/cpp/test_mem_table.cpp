@@ -2,6 +2,7 @@
 // peer.
 #include "mem/table.hpp"
 
+#include <algorithm>
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <map>
@@ -158,6 +159,23 @@ BOOST_AUTO_TEST_CASE(test_endpoint_serves_atomics_and_rma_by_rights_of_their_own
   BOOST_TEST(f.check(1, 0, 8, kRemoteWrite) == Status::endpoint_access);
   BOOST_TEST(f.check(2, 0, 8, kAtomicRead) == Status::ok);
   BOOST_TEST(f.check(2, 0, 8, kAtomicWrite) == Status::access);
+}
+
+BOOST_AUTO_TEST_CASE(test_fetches_may_need_both_rights) {
+  for (const bool both : {false, true}) {
+    Fixture f(1024, kEpAtomicRead | kEpAtomicWrite);
+    for (const uint32_t access : {uint32_t{kRemoteRead}, kBoth}) {
+      const MrBuffer buffer{0x1000, 100, 0, kNoSegment};
+      MrRequest request;
+      request.buffers = {&buffer, 1};
+      request.access = access;
+      request.domain = 3;
+      request.client_key = access;
+      request.fetches_need_both = both;
+      f.table.enable(f.table.insert(request));
+      BOOST_TEST(f.check(access, 0, 8, kAtomicRead) == (both && access != kBoth ? Status::access : Status::ok));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(test_bound_region_is_reachable_through_its_endpoint_only) {
@@ -324,13 +342,17 @@ BOOST_AUTO_TEST_CASE(test_buffer_entries_of_closed_regions_join_again) {
     request.client_key = key;
     return f.table.insert(request);
   };
-  std::vector<uint32_t> slots;
-  for (uint64_t k = 0; k < kIovEntryCount / 2; ++k) slots.push_back(insert(2, k));
-  BOOST_CHECK_EXCEPTION(insert(3, 1 << 20), Error, kNoSpace);
-  for (const uint32_t slot : slots) f.close(slot);
-  const uint32_t all = insert(kIovEntryCount - 10, 1);
-  BOOST_TEST(f.table.iov(f.table.mr(all)).size() == kIovEntryCount - 10);
-  BOOST_TEST(f.table.mr(all).length == 10u * (kIovEntryCount - 10));
+  for (const bool last_first : {false, true}) {
+    std::vector<uint32_t> slots;
+    for (uint64_t k = 0; k < kIovEntryCount / 2; ++k) slots.push_back(insert(2, k));
+    BOOST_CHECK_EXCEPTION(insert(3, 1 << 20), Error, kNoSpace);
+    if (last_first) std::ranges::reverse(slots);
+    for (const uint32_t slot : slots) f.close(slot);
+    const uint32_t all = insert(kIovEntryCount - 10, 1);
+    BOOST_TEST(f.table.iov(f.table.mr(all)).size() == kIovEntryCount - 10);
+    BOOST_TEST(f.table.mr(all).length == 10u * (kIovEntryCount - 10));
+    f.close(all);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(test_table_random_inserts_and_closes_keep_other_keys) {

@@ -48,6 +48,25 @@ BOOST_AUTO_TEST_CASE(test_region_for_one_endpoint_stays_closed_to_its_neighbour)
   }
 }
 
+BOOST_AUTO_TEST_CASE(test_region_serves_the_endpoints_that_it_is_bound_to) {
+  Pair pair(pair_of(Path::direct));
+  const auto second = pair.b->extra_endpoint(), third = pair.b->extra_endpoint();
+  const auto region = pair.b->reg(pair.b->alloc(64), 64, 77, mem::kRemoteRead | mem::kRemoteWrite, false);
+  const auto late = pair.b->make_endpoint({});
+  BOOST_CHECK_THROW(region->bind_endpoint(*late), Error);
+  region->bind_endpoint(*pair.b->ep);
+  region->bind_endpoint(*second);
+  region->enable(std::nullopt);
+  const uint64_t word = 9;
+  const auto write_to = [&](const nic::Endpoint& ep) {
+    return pair.run(write_of(pair.a->av->insert(ep.address()), &word, 8, 0, 77)).status;
+  };
+  BOOST_TEST(write_to(*pair.b->ep) == Status::ok);
+  BOOST_TEST(write_to(*second) == Status::ok);
+  BOOST_TEST(write_to(*third) == Status::wrong_endpoint);
+  late->close();
+}
+
 BOOST_AUTO_TEST_CASE(test_selective_completion_reports_only_requested_entries) {
   on_every_path([](PairConfig config) {
     config.a.cq_flags = flag::kSend | flag::kRecv | flag::kSelectiveCompletion;

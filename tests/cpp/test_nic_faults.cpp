@@ -65,6 +65,38 @@ using namespace weft::test;
 
 BOOST_AUTO_TEST_SUITE(nic_faults)
 
+// The later the receive was posted, the smaller is its entry's number.
+BOOST_AUTO_TEST_CASE(test_cancel_without_memory_for_an_index_takes_the_oldest_receive) {
+  nic::MatchUnit unit({}, 1);
+  nic::Match match;
+  const auto posted = [&](uint64_t tag) {
+    nic::Receive receive;
+    receive.what = {tag, 0, nic::kAnySource, true};
+    receive.context = 101;
+    nic::Posted* const p = unit.post(receive);
+    BOOST_REQUIRE(p != nullptr);
+    BOOST_REQUIRE(!unit.take_unexpected(p, &match));
+    return p;
+  };
+  for (nic::Posted* const p : {posted(1), posted(2), posted(3)}) {
+    unit.cancel(p);
+    unit.release(p);
+  }
+  const nic::Posted* const first = posted(1);
+  posted(2);
+  BOOST_REQUIRE(posted(3)->id < first->id);
+  g_failed = 0;
+  for (uint64_t tag = 1; tag <= 3; ++tag) {
+    g_left = 0;
+    nic::Posted* const p = unit.cancel(101);
+    g_left = -1;
+    BOOST_TEST(g_failed == tag);
+    BOOST_TEST_REQUIRE(p != nullptr);
+    BOOST_TEST(p->tag == tag);
+    unit.release(p);
+  }
+}
+
 // A target without an engine thread, and two initiators in other NICs.
 struct Target {
   explicit Target(Path path) : pair(config_of(path)) {

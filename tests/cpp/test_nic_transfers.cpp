@@ -393,6 +393,8 @@ BOOST_AUTO_TEST_CASE(test_atomics_fetch_compare_and_store) {
     BOOST_TEST(run(AtomicFamily::fetch, AtomicOp::atomic_read, Datatype::int64, nullptr, nullptr, old, 64, 128).error ==
                0);
     BOOST_TEST(std::equal(old, old + 8, ops));
+    BOOST_TEST(run(AtomicFamily::fetch, AtomicOp::sum, Datatype::int64, ops, nullptr, old, 8, 132).status ==
+               Status::misaligned);
     int64_t want = 1, next = 100;
     BOOST_TEST(run(AtomicFamily::compare, AtomicOp::cswap, Datatype::int64, &next, &want, old, 8, 128).error == 0);
     BOOST_TEST(old[0] == 1);
@@ -478,6 +480,19 @@ BOOST_AUTO_TEST_CASE(test_post_refuses_empty_lists_and_overflowing_sums) {
         atomic_of(pair.dest, AtomicFamily::base, AtomicOp::sum, Datatype::int64, nullptr, nullptr, nullptr, nullptr);
     none.remote = {};
     BOOST_TEST(pair.a->ep->post_atomic(none).refusal == Refusal::length_mismatch);
+    std::vector<std::byte> large(8192);
+    const iovec one{buffer, 8}, two{buffer, 16}, most{large.data(), large.size()};
+    const wire::RmaRange range{0, 8, pair.key()}, all{0, large.size(), pair.key()};
+    const auto atomic = [&](AtomicFamily family, AtomicOp op, const iovec* operand, const iovec* compare,
+                            const iovec* result, const wire::RmaRange* at) {
+      return pair.a->ep->post_atomic(atomic_of(pair.dest, family, op, Datatype::int64, operand, compare, result, at))
+          .refusal;
+    };
+    const auto fetch = AtomicFamily::fetch, swap = AtomicFamily::compare;
+    BOOST_TEST(atomic(fetch, AtomicOp::sum, &two, nullptr, &one, &range) == Refusal::length_mismatch);
+    BOOST_TEST(atomic(fetch, AtomicOp::sum, &one, nullptr, &two, &range) == Refusal::length_mismatch);
+    BOOST_TEST(atomic(swap, AtomicOp::cswap, &one, &two, &one, &range) == Refusal::length_mismatch);
+    BOOST_TEST(atomic(AtomicFamily::base, AtomicOp::sum, &most, nullptr, nullptr, &all) == Refusal::too_long);
     BOOST_TEST(pair.a->unread() == 0U);
     expect_idle(pair);
   });

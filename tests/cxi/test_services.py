@@ -46,6 +46,20 @@ def test_service_has_what_it_was_given() -> None:
     assert (made.enabled, made.system) == (False, True)
 
 
+def test_number_of_a_service_is_given_once() -> None:
+    first, second = service.create(), service.create()
+    service.destroy("cxi0", first.id)
+    assert service.create().id == second.id + 1
+    service.destroy("cxi0", second.id)
+    assert service.create().id == second.id + 2
+
+
+def test_member_has_32_bits() -> None:
+    assert service.create(members=[("uid", 2**32 - 1)]).members == (Member("uid", 2**32 - 1),)
+    with pytest.raises(fi.InvalidArgument, match="32 bits"):
+        service.create(members=[("uid", 2**32)])
+
+
 def test_service_admits_its_vnis_and_classes() -> None:
     made = service.create(vnis=[7, range(100, 200)], tclasses=["LOW_LATENCY"])
     assert [vni for vni in (6, 7, 8, 99, 100, 199, 200) if made.admits(vni)] == [7, 100, 199]

@@ -64,16 +64,13 @@ def test_data_arrives_with_the_write_of_an_alias() -> None:
         assert memory[0] == 7
 
 
-@pytest.mark.parametrize("fork_safe", [False, True])
+@pytest.mark.parametrize("pinned", ["0", "1"])
 @pytest.mark.parametrize("match_events", ["0", "1"])
 @pytest.mark.usefixtures("enabled")
-def test_keys_that_take_no_data_are_refused(
-    monkeypatch: pytest.MonkeyPatch, match_events: str, fork_safe: bool
-) -> None:
-    """Events alone make no key that takes data. The NIC makes keys; with CXI_FORK_SAFE the provider."""
+def test_keys_that_take_no_data_are_refused(monkeypatch: pytest.MonkeyPatch, match_events: str, pinned: str) -> None:
+    """Events alone make no key that takes data. The NIC makes keys; of pinned memory the provider."""
     monkeypatch.setenv("FI_CXI_MR_MATCH_EVENTS", match_events)
-    if fork_safe:
-        monkeypatch.setenv("CXI_FORK_SAFE", "1")
+    monkeypatch.setenv("WEFT_CXI_PIN", pinned)
     with opened(CAPS | fi.RMA_EVENT, prov_key=True) as node:
         plain = region(node, np.zeros(1, "u8")).key
         for key in (plain, 7, 200, (1 << 63) | (1 << 61) | (1 << 59)):
