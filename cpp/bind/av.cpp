@@ -7,13 +7,15 @@ void register_av(Module& m) {
   Class<AddressVectorCore>(m, "AddressVectorCore", "The NIC's side of an address vector.")
       .def(
           "__init__",
-          [](AddressVectorCore* self, DomainCore& d, bool symmetric) {
+          [](AddressVectorCore* self, DomainCore& d, bool symmetric, bool user_ids) {
             auto& box = box_of(d);
-            new (self) AddressVectorCore{box, std::make_shared<nic::AddressVector>(box->domain.get(), symmetric)};
+            new (self)
+                AddressVectorCore{box, std::make_shared<nic::AddressVector>(box->domain.get(), symmetric, user_ids)};
           },
-          nb::arg("domain"), nb::arg("symmetric") = false,
+          nb::arg("domain"), nb::arg("symmetric") = false, nb::arg("user_ids") = false,
           "symmetric  FI_SYMMETRIC: the vectors of all processes have the same entries, so messages name their sender\n"
-          "           by its fi_addr.")
+          "           by its fi_addr.\n"
+          "user_ids   FI_AV_USER_ID: completions report FI_ADDR_NOTAVAIL for a peer until its user id is set.")
       .def(
           "insert_address",
           [](AddressVectorCore& a, uint32_t nic, uint32_t pid, uint16_t vni) {
@@ -39,6 +41,21 @@ void register_av(Module& m) {
             return nb::make_tuple(found->nic, found->pid, found->vni);
           },
           nb::arg("fi_addr"), nb::sig("def lookup_address(self, fi_addr: int) -> tuple[int, int, int]"))
+      .def(
+          "set_user_id_of",
+          [](AddressVectorCore& a, uint64_t fi_addr, uint64_t user_id) {
+            check_usable(a, "address vector");
+            if (!a.av->set_user_id(fi_addr, user_id))
+              raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+          },
+          nb::arg("fi_addr"), nb::arg("user_id"), "Completions report this number for the peer.")
+      .def(
+          "user_id_of",
+          [](AddressVectorCore& a, uint64_t fi_addr) {
+            check_usable(a, "address vector");
+            return a.av->user_id(fi_addr);
+          },
+          nb::arg("fi_addr"), "What completions report for a peer.")
       .def_prop_ro(
           "reverse_lookups",
           [](AddressVectorCore& a) {

@@ -33,6 +33,7 @@ bool AddressVector::remove(uint64_t fi_addr) {
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
   std::erase_if(by_address_, [&](const auto& known) { return known.second == fi_addr; });
   for (Endpoint* ep : users_) ep->drop_flow(fi_addr);
+  user_ids_.erase(fi_addr);
   entries_[fi_addr] = nullptr;
   free_.push_back(fi_addr);
   return true;
@@ -42,6 +43,18 @@ std::optional<wire::EpAddress> AddressVector::lookup(uint64_t fi_addr) const {
   const DomainLock guard(domain_);
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return std::nullopt;
   return entries_[fi_addr]->address;
+}
+
+bool AddressVector::set_user_id(uint64_t fi_addr, uint64_t id) {
+  const DomainLock guard(domain_);
+  if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
+  user_ids_[fi_addr] = id;
+  return true;
+}
+
+uint64_t AddressVector::user_id(uint64_t fi_addr) const {
+  const DomainLock guard(domain_);
+  return shown(fi_addr);
 }
 
 uint64_t AddressVector::reverse_lookups() const {

@@ -19,7 +19,9 @@ class Endpoint;
 class AddressVector {
  public:
   // symmetric (FI_SYMMETRIC): the application promises that the vectors of all its processes have the same entries.
-  explicit AddressVector(Domain* domain, bool symmetric = false) : domain_(domain), symmetric_(symmetric) {}
+  // user_ids (FI_AV_USER_ID): a peer without a user id has none to show.
+  explicit AddressVector(Domain* domain, bool symmetric = false, bool user_ids = false)
+      : domain_(domain), symmetric_(symmetric), user_ids_only_(user_ids) {}
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
@@ -32,6 +34,16 @@ class AddressVector {
     return find(address);
   }
   [[nodiscard]] bool symmetric() const noexcept { return symmetric_; }
+  // False: the fi_addr is not in use.
+  bool set_user_id(uint64_t fi_addr, uint64_t id);
+  // What completions report for a peer: its user id, or its fi_addr. Requires the domain's lock.
+  [[nodiscard]] uint64_t shown(uint64_t fi_addr) const {
+    if (user_ids_.empty() && !user_ids_only_) [[likely]]
+      return fi_addr;
+    const auto it = user_ids_.find(fi_addr);
+    return it != user_ids_.end() ? it->second : user_ids_only_ ? wire::kKeyNotAvail : fi_addr;
+  }
+  [[nodiscard]] uint64_t user_id(uint64_t fi_addr) const;
   [[nodiscard]] uint64_t reverse_lookups() const;
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
 
@@ -39,11 +51,12 @@ class AddressVector {
   friend class Endpoint;
   friend class Nic;
   Domain* domain_;
-  const bool symmetric_;
+  const bool symmetric_, user_ids_only_;
   mutable uint64_t reverse_lookups_ = 0;
   std::vector<std::shared_ptr<Route>> entries_;  // by fi_addr; null: free
   std::vector<Endpoint*> users_;                 // the enabled endpoints bound to this vector
   std::vector<uint64_t> free_;
+  std::unordered_map<uint64_t, uint64_t> user_ids_;                                // by fi_addr
   std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the address on this host
 };
 

@@ -186,8 +186,9 @@ void CompletionQueue::collect_now() noexcept {
 // Sets the sender's fi_addr. False: it must be known, and is not.
 bool CompletionQueue::find_source(const RxEntry& received, CqEntry* entry) noexcept {
   if (received.sources == nullptr) return true;
-  entry->source = received.sources->source(received.from, received.index);
-  return entry->source != ~uint64_t{0} || !received.source_error;
+  const uint64_t found = received.sources->source(received.from, received.index);
+  entry->source = received.sources->shown(found);
+  return found != ~uint64_t{0} || !received.source_error;
 }
 
 // HOT. Takes successes from the entries of receives, without a way through ring_, which is empty. Lines: the heads, the
@@ -291,8 +292,7 @@ void CompletionQueue::forget_sources(const AddressVector* sources) noexcept {
   const std::lock_guard guard(received_lock_);
   const auto look = [&](RxEntry& e) {
     if (e.sources != sources) return;
-    e.entry.source = sources->source(e.from, e.index);
-    if (e.entry.source == ~uint64_t{0} && e.source_error && e.status == Status::ok) {
+    if (!find_source(e, &e.entry) && e.status == Status::ok) {
       e.status = Status::no_source;
       e.code = e.no_source;
     }

@@ -49,7 +49,7 @@ std::vector<Endpoint::Unreceived> Endpoint::unreceived(size_t max, size_t* total
   std::vector<Unreceived> all;
   for (const RxCompletion& one : port->context().unexpected_messages(max, total)) all.push_back({one, 0});
   const DomainLock guard(domain_);
-  for (Unreceived& one : all) one.source = av_->source(one.message.source, one.message.index);
+  for (Unreceived& one : all) one.source = av_->shown(av_->source(one.message.source, one.message.index));
   return all;
 }
 

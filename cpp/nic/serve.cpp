@@ -430,7 +430,7 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
     entry.len = bytes;
     entry.data = frame.access.data;
-    entry.source = ep->av_->find(frame.source);
+    entry.source = ep->av_->shown(ep->av_->find(frame.source));
     bool over = false;
     const uint8_t room = ep->receive_data(*peer, entry, &over);
     if (over) {

@@ -736,10 +736,11 @@ class CmQueue:
 class AddressVectorCore:
     """The NIC's side of an address vector."""
 
-    def __init__(self, domain: DomainCore, symmetric: bool = False) -> None:
+    def __init__(self, domain: DomainCore, symmetric: bool = False, user_ids: bool = False) -> None:
         """
         symmetric  FI_SYMMETRIC: the vectors of all processes have the same entries, so messages name their sender
                    by its fi_addr.
+        user_ids   FI_AV_USER_ID: completions report FI_ADDR_NOTAVAIL for a peer until its user id is set.
         """
 
     def insert_address(self, nic: int, pid: int, vni: int) -> int:
@@ -750,6 +751,12 @@ class AddressVectorCore:
     def remove_address(self, fi_addr: int) -> None: ...
 
     def lookup_address(self, fi_addr: int) -> tuple[int, int, int]: ...
+
+    def set_user_id_of(self, fi_addr: int, user_id: int) -> None:
+        """Completions report this number for the peer."""
+
+    def user_id_of(self, fi_addr: int) -> int:
+        """What completions report for a peer."""
 
     @property
     def reverse_lookups(self) -> int:

@@ -24,7 +24,8 @@ INNER = {
     "enable_at", "enable_core", "enable_mapped", "insert_address", "send_cm", "try_at",
     "lookup_address", "map_key", "missing_page", "readerr_core",
     "regions", "remove_address", "set_mr_quick", "set_mr_rules", "staged_with", "unmap_handle", "unstage",
-    "get_mmio", "set_match_mode", "set_min_multi_recv", "set_news", "set_retry_time", "set_wb_buffer", "write_back_at",
+    "get_mmio", "set_match_mode", "set_min_multi_recv", "set_news", "set_retry_time", "set_user_id_of", "set_wb_buffer",
+    "user_id_of", "write_back_at",
 }  # fmt: skip
 # These calls always answer: closing twice, statistics, texts, and the calls that report events.
 ANSWER_ALWAYS = {"close", "statistics", "message_statistics", "strerror", "straddr", "post", "post_error"}

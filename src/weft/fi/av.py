@@ -84,12 +84,12 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         self._children: _handle.Children = {}
         self._keys: list[Credential | None] = []  # by fi_addr
         self._key_uses: dict[int, int] = {}  # fi_addr of a key -> number of insertions
+        self._key_ids: dict[int, int] = {}  # fi_addr of a key -> its user id
         self._key_of: dict[int, int] = {}  # fi_addr of a peer -> fi_addr of its key
         self._uses: dict[int, int] = {}  # fi_addr of a peer -> number of insertions, if the provider counts them
-        self._user_ids: dict[int, int] = {}  # fi_addr of a peer -> its user id in completions
         # A vector of authorization keys is not symmetric: its keys have numbers among the peers'.
         symmetric = bool(flags & AvFlag.SYMMETRIC) and self.type == AvType.AV_TABLE
-        super().__init__(domain, symmetric and not keys_of_vector(domain.info))
+        super().__init__(domain, symmetric and not keys_of_vector(domain.info), bool(flags & Flag.AV_USER_ID))
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -217,7 +217,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                 if key is not None:
                     self._key_of[found[-1]] = key
                 if ids is not None:
-                    self._user_ids[found[-1]] = ids[len(found) - 1]
+                    self.set_user_id_of(found[-1], ids[len(found) - 1])
         if sync_err:
             context[:] = status
         if self._eq is not None:
@@ -283,7 +283,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
         """Set the id that completions report for a peer in place of its fi_addr (fi_av_set_user_id).
 
-        flags   0.
+        user_id   any number of 64 bits; until it is set, completions report `fi.ADDR_NOTAVAIL`.
+        flags     0, or `fi.AUTH_KEY`: fi_addr is that of an authorization key, which errors of unknown senders report.
 
         Raises InvalidArgument (a vector opened without `fi.AV_USER_ID`; a fi_addr that is not in use), BadFlags.
         Source: fi_av(3) fi_av_set_user_id.
@@ -292,23 +293,27 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         _handle.check(self, op)
         _args.whole(op, fi_addr=fi_addr, user_id=user_id, flags=flags)
         flags = int(flags)
-        if flags:
-            raise self._refuse(Rule.AV_INSERT_FLAGS, f"{op}: flags {AvFlag(flags)!s}; they have to be 0", op=op)
+        if flags & ~int(AvFlag.AUTH_KEY):
+            raise self._refuse(Rule.AV_INSERT_FLAGS, f"{op}: flags {AvFlag(flags)!s}; AUTH_KEY is supported", op=op)
         if not self.flags & Flag.AV_USER_ID:
             raise self._refuse(
                 Rule.AV_USER_ID,
                 f"{op}: {self!r} was not opened with AV_USER_ID\n  try: av_open(flags=fi.AV_USER_ID)",
                 op=op,
             )
-        self.lookup_address(fi_addr)  # raises if the fi_addr is not in use
-        self._user_ids[fi_addr] = user_id
+        if flags:
+            self._keyed(op)
+            self._key(fi_addr)
+            self._key_ids[fi_addr] = user_id
+        else:
+            self.set_user_id_of(fi_addr, user_id)
 
     def user_id(self, fi_addr: int) -> int:
-        """The id of a peer in completions: its user id, or its fi_addr if it has none. Not part of libfabric's
-        interface."""
+        """What completions report for a peer: its user id; if it has none, its fi_addr, or `fi.ADDR_NOTAVAIL` in a
+        vector opened with `fi.AV_USER_ID`. Not part of libfabric's interface."""
         _handle.check(self, "av.user_id")
         _args.whole("av.user_id", fi_addr=fi_addr)
-        return self._user_ids.get(fi_addr, fi_addr)
+        return self.user_id_of(fi_addr)
 
     def _ids_of(self, flags: int, fi_addr: Any) -> list[int] | None:
         """The user ids of an insertion; None without FI_AV_USER_ID."""
@@ -362,7 +367,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                     if self.domain.policy.vectors.remove_unknown == "ignore":
                         continue
                     raise self._refuse(Rule.AV_REMOVE_UNKNOWN, unknown.message) from None
-                for kept in (self._key_of, self._uses, self._user_ids):
+                for kept in (self._key_of, self._uses):
                     kept.pop(index, None)
 
     def lookup(self, fi_addr: int) -> Any:
@@ -395,8 +400,12 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         return [key.vni for key in self._keys if key is not None]
 
     def _key_with(self, vni: int) -> int | None:
-        """The fi_addr of the authorization key with this VNI; None if there is none."""
-        return next((at for at, key in enumerate(self._keys) if key is not None and key.vni == vni), None)
+        """What errors report for the authorization key with this VNI: its user id in a vector opened with
+        FI_AV_USER_ID, its fi_addr in others; None if there is no such key."""
+        found = next((at for at, key in enumerate(self._keys) if key is not None and key.vni == vni), None)
+        if found is None or not self.flags & Flag.AV_USER_ID:
+            return found
+        return self._key_ids.get(found, ADDR_NOTAVAIL)
 
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
         """Insert an authorization key (fi_av_insert_auth_key), before an endpoint of the vector is enabled.
@@ -506,6 +515,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                 Rule.AV_AUTH_KEY_BUSY, f"{op}: peers of {self!r} use the key {fi_addr}; remove them first", op=op
             )
         self._keys[fi_addr] = None
+        self._key_ids.pop(fi_addr, None)
 
     def straddr(self, addr: object) -> str:
         """An address in printable form, inserted or not (fi_av_straddr).
