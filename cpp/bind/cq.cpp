@@ -345,10 +345,11 @@ void register_cq(Module& m) {
   cq.def(
         "__init__",
         [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj, bool huge,
-           uint32_t ack_batch) {
+           uint32_t ack_batch, bool reserves) {
           auto& box = box_of(d);
           auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1), box->may_overrun, huge);
           queue->acknowledge_by(ack_batch);
+          if (!reserves) queue->fill_by_entries();
           std::shared_ptr<host::EventfdNotifier> notifier;
           if (wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
@@ -357,7 +358,8 @@ void register_cq(Module& m) {
           new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
         },
         nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"),
-        nb::arg("huge") = false, nb::arg("ack_batch") = 1)
+        nb::arg("huge") = false, nb::arg("ack_batch") = 1, nb::arg("reserves") = true,
+        "reserves  operations under way take the room of their completions.")
       .def_prop_ro(
           "huge_pages",
           [](const CompletionQueueCore& c) { return std::pair{c.cq->in_huge_pages(), c.cq->huge_error()}; },

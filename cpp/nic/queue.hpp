@@ -30,7 +30,7 @@ class CompletionQueue {
   // overruns (FI_RM_DISABLED): peers are not held back, and an entry without room overruns the queue for good.
   // huge: the entries go into huge pages if the kernel has some.
   explicit CompletionQueue(uint32_t capacity, bool overruns = false, bool huge = false)
-      : may_overrun(overruns), capacity_(capacity) {
+      : may_overrun(overruns), capacity_(capacity), promised_max_(capacity) {
     uint32_t slots = 1;
     while (slots < capacity) slots *= 2;
     if (huge) huge_ = Mapping::huge(slots * sizeof(CqEntry), &huge_error_);
@@ -46,8 +46,14 @@ class CompletionQueue {
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
+  // Operations under way take no room: the unread entries alone fill the queue. Their entries then lie beyond the
+  // capacity if need be. Call before the queue is used.
+  void fill_by_entries() noexcept { promised_max_ = kOverflowMax; }
   // HOT (requires the domain's lock): room for one more success, besides those reserved by operations under way.
-  [[nodiscard]] bool has_room() const noexcept { return count_ + count_overflow_ + reserved_ < capacity_ && !overrun; }
+  [[nodiscard]] bool has_room() const noexcept {
+    const uint32_t unread = count_ + count_overflow_;
+    return unread + reserved_ < promised_max_ && unread + unacked_ < capacity_ && !overrun;
+  }
   // The unread entries fill the queue: no operation that might add an entry begins, and peers are held back. Entries
   // reserved by operations under way do not count here, because two sides could then wait for each other.
   [[nodiscard]] bool full() const noexcept { return unread() >= capacity_; }
@@ -219,6 +225,7 @@ class CompletionQueue {
   [[gnu::noinline]] void open() noexcept;
 
   uint32_t capacity_;
+  uint32_t promised_max_;  // entries that are unread, or reserved by operations under way
   uint32_t mask_ = 0;
   uint32_t head_ = 0, reserved_ = 0;
   Number count_, count_overflow_;

@@ -776,7 +776,8 @@ def set_entry_types(context: type, msg: type, data: type, tagged: type, error: t
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""
 
-    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int, huge: bool = False, ack_batch: int = 1) -> None: ...
+    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int, huge: bool = False, ack_batch: int = 1, reserves: bool = True) -> None:
+        """reserves  operations under way take the room of their completions."""
 
     def read(self, count: int = 64) -> list[Any]:
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.cxi.support import BOTH, opened, register
+from tests.fi.msg_support import TAG, data_of, kinds, recv, send
 from tests.fi.support import Node
 
 from weft import fi
@@ -117,3 +118,31 @@ def test_event_queue_size_is_the_endpoint_s_or_a_larger_cq_s() -> None:
         with node.domain.cq_open(size=6000) as large:
             assert unread(node, large) == 3000
             node.extra.pop().close()
+
+
+@kinds
+@pytest.mark.parametrize("tx", [40, 300, 600])
+def test_messages_under_way_take_no_room_of_the_queue(tx: int, tagged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rendezvous messages wait as the transmit queue holds, and as there are IDs (256 without tags), not half
+    of both queues' entries: an event takes its room when it is there."""
+    monkeypatch.setenv("FI_CXI_DEFAULT_CQ_SIZE", "16")
+    caps, ids = int(fi.MSG | fi.TAGGED), tx if tagged else 256
+    with opened(caps) as receiver, opened(caps, edit=sizes(tx, 16)) as sender:
+        peer, payload = sender.av.insert(receiver.name), data_of(5000)
+        count = min(tx, ids)
+        for number in range(count):
+            send(sender, tagged, payload, peer, number)
+        with pytest.raises(fi.Again):
+            send(sender, tagged, payload, peer)
+        for _ in range(count):
+            recv(receiver, tagged, bytearray(5000))
+        receiver.wait(count)
+        while sender.ep.statistics().tx_pending:
+            assert not receiver.cq.read()
+            sender.cq.trywait()
+        assert sender.cq.pending() == count
+        if count > (tx + 16) // 2:  # the entries that came are more than what may be unread
+            with pytest.raises(fi.Again, match="completion queue full"):
+                sender.ep.tsend(b"1", None, peer, TAG)
+        assert [entry.op_context for entry in sender.cq.read(count)] == list(range(count))
+        sender.ep.tsend(b"1", None, peer, TAG)

@@ -211,6 +211,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
                 wait_obj=int(how),
                 huge=rules.huge_pages,
                 ack_batch=rules.ack_batch,
+                reserves=rules.reserves,
             )
         except BaseException:
             domain.policy.give_queue()

@@ -248,6 +248,7 @@ class QueueRules(NamedTuple):
     signals         a waiting reader can be woken (fi_cq_signal).
     size_least      least entries of a queue, independent of the requested size.
     fill_percent    percentage of the entries that may be unread or reserved before calls end with EAGAIN.
+    reserves        operations under way reserve the room of their completions; otherwise unread entries alone count.
     size_max        the largest size of a queue; None: limited only by memory.
     huge_pages      the entries of a completion queue go into huge pages if the kernel has some.
     ack_batch       entries that are read until the NIC is told of all of them and can use their slots again.
@@ -265,6 +266,7 @@ class QueueRules(NamedTuple):
     signals: bool = True
     size_least: int = 1
     fill_percent: int = 100
+    reserves: bool = True
     size_max: int | None = 1 << 24
     huge_pages: bool = False
     ack_batch: int = 1

@@ -148,6 +148,7 @@ def queues(
         size=size,
         size_least=least,
         fill_percent=fill_percent,
+        reserves=False,
         flags=int(Flag.AFFINITY | Flag.PEER),
         format_unspec=CqFormat.CQ_FORMAT_CONTEXT,
         wait_objs=frozenset({WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD, WaitObj.WAIT_POLLFD}),
