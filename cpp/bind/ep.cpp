@@ -125,7 +125,7 @@ void register_endpoint(Module& m) {
              const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths,
              const std::optional<std::pair<uint8_t, uint8_t>>& commands, uint32_t page_requests, bool own_vni,
              bool tells_context, uint8_t target_order, const nic::MessageConfig* messages, uint64_t rx_op_flags,
-             uint64_t rx_iov_limit, std::optional<std::tuple<bool, bool, bool>> collectives) {
+             uint64_t rx_iov_limit, std::optional<std::tuple<bool, bool, bool>> collectives, bool close_drops) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             nic::EndpointConfig config;
             config.caps = caps;
@@ -142,6 +142,7 @@ void register_endpoint(Module& m) {
             if (rules != nullptr) config.rules = *rules;
             config.holds_more = holds_more;
             config.tells_lengths = tells_lengths;
+            config.close_drops = close_drops;
             if (traffic != nullptr) config.traffic = *traffic;
             const auto limit = [](uint64_t asked, uint32_t rule) {  // asked 0: no limit besides the rule's
               return asked == 0 ? rule : static_cast<uint32_t>(std::min<uint64_t>(asked, rule));
@@ -188,7 +189,7 @@ void register_endpoint(Module& m) {
           nb::arg("tells_lengths") = true, nb::arg("commands").none() = nb::none(), nb::arg("page_requests") = 0,
           nb::arg("own_vni") = false, nb::arg("tells_context") = false, nb::arg("target_order") = 0,
           nb::arg("messages").none() = nb::none(), nb::arg("rx_op_flags") = 0, nb::arg("rx_iov_limit") = 0,
-          nb::arg("collectives").none() = nb::none(),
+          nb::arg("collectives").none() = nb::none(), nb::arg("close_drops") = false,
           "fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.\n"
           "iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the\n"
           "                          rules; 0: the rules alone.\n"
@@ -214,7 +215,9 @@ void register_endpoint(Module& m) {
           "rx_iov_limit              as iov_limit, for receives.\n"
           "collectives               (accelerated, prefer_numbers, mr_collective): with Slingshot's operators,\n"
           "                          accumulators and errors; MIN, MAX and MINMAXLOC of a NaN and a number are the\n"
-          "                          number; buffers must be registered for collectives. None: none of these.")
+          "                          number; buffers must be registered for collectives. None: none of these.\n"
+          "close_drops               operations that are under way when the endpoint is closed have no entries;\n"
+          "                          otherwise they end as canceled.")
       .def(
           "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
           nb::arg("bytes"),

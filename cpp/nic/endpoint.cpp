@@ -201,7 +201,7 @@ void Endpoint::close() noexcept {
     if (was_enabled) n.live_eps_[index_].store(nullptr, std::memory_order_relaxed);
     if (was_enabled) n.ports_[index_].store(nullptr, std::memory_order_release);
     if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
-    // Operations under way end as canceled; late answers find no operation and are dropped.
+    // Operations under way end as canceled (close_drops: without entries); late answers find no operation.
     std::vector<Op*> mine;
     domain_->ops_.each([&](Op* op) {
       if (op->ep == this && op->kind != OpKind::batch) mine.push_back(op);

@@ -96,6 +96,7 @@ struct EndpointConfig {
   uint8_t tclass = 0;             // below kTclassCount, as telemetry counts it
   bool holds_more = false;        // operations with FI_MORE wait for the next one without it, or until no more fit
   bool tells_lengths = true;      // completions of its operations have the length; otherwise 0
+  bool close_drops = false;       // operations under way at close() end without entries; otherwise as canceled
   TrafficRules traffic;
   ReorderConfig reorder;
   PidRange pids;
@@ -314,6 +315,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void end_batch(Op* op, Route& route) noexcept;
   void end_part(Op* op, Route& route) noexcept;  // of a vectored call
   void complete_op(Op* op, uint64_t flags) noexcept;
+  // True: the endpoint is closed, so the failure is reported to nobody.
+  bool drops(const Op* op) noexcept;
   void report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range, Route& route) noexcept;
   [[nodiscard]] std::string failure_text(const char* what, const wire::RmaRange& range, Status status,
                                          const Route& route) const noexcept;

@@ -600,6 +600,7 @@ void Endpoint::end_send(Op* op, Flow& flow) noexcept {
 // ---- failures ------------------------------------------------------------------------------------------------------
 
 void Endpoint::report_send_failure(Op* op, Route& route) noexcept {
+  if (drops(op)) return;
   ++domain_->statistics.failed;
   CqEntry entry;
   entry.context = op->context;

@@ -209,6 +209,12 @@ void Endpoint::complete_op(Op* op, uint64_t flags) noexcept {
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 
+bool Endpoint::drops(const Op* op) noexcept {
+  if (state_ != State::closed || !config_.close_drops) return false;
+  domain_->release_context(op->context);
+  return true;
+}
+
 // The text is empty if there is no memory for it.
 std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range, Status status,
                                    const Route& route) const noexcept {
@@ -252,6 +258,7 @@ std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range
 
 [[gnu::noinline]] void Endpoint::report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range,
                                                 Route& route) noexcept {
+  if (drops(op)) return;
   fail(op->context, flags, op->status, failure_text(what, range, op->status, route), op->total, range, &route);
   if (op->counter) {
     op->counter->add_errors(1);

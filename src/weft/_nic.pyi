@@ -1781,7 +1781,7 @@ class MessageConfig:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0, collectives: tuple[bool, bool, bool] | None = None) -> None:
+    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0, collectives: tuple[bool, bool, bool] | None = None, close_drops: bool = False) -> None:
         """
         fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.
         iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the
@@ -1808,6 +1808,8 @@ class EndpointCore:
         collectives               (accelerated, prefer_numbers, mr_collective): with Slingshot's operators,
                                   accumulators and errors; MIN, MAX and MINMAXLOC of a NaN and a number are the
                                   number; buffers must be registered for collectives. None: none of these.
+        close_drops               operations that are under way when the endpoint is closed have no entries;
+                                  otherwise they end as canceled.
         """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:

@@ -620,7 +620,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the endpoint (fi_close): its address is free, operations under way complete as canceled."""
+        """Close the endpoint (fi_close): its address is free, receives and waiting messages are dropped. Operations
+        under way complete as canceled; the provider cxi drops them, too. Raises Busy. Source: fi_endpoint(3)."""
         _handle.close(self, self._release, {**self._children, **self._staged()}, (self.domain, *self._bound))
 
     def _staged(self) -> _handle.Children:

@@ -158,6 +158,7 @@ class BaseEndpoint(_Unknown):
     inject_context = False  # the entry of a failed inject call has the endpoint's context
     fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
     accelerated = False  # collectives as on Slingshot: its operators, accumulators and errors
+    close_drops = False  # operations under way at close() have no entries; otherwise they end as canceled
     prefer_numbers = False  # of accelerated collectives: MIN, MAX and MINMAXLOC of a NaN and a number are the number
     min_multi_recv = 0  # OPT_MIN_MULTI_RECV
     min_multi_recv_max = (1 << 63) - 1
@@ -242,6 +243,7 @@ class BaseEndpoint(_Unknown):
             "fence_covers_all": self.fence_covers_all,
             "rules": self._rules(),
             "holds_more": self.holds_more,
+            "close_drops": self.close_drops,
             "traffic": self.traffic,
             "messages": None if self.messages is None else self.messages.nic_config(),
             "rx_op_flags": int(self.info.rx_attr.op_flags),

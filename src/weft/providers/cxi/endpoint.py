@@ -78,6 +78,7 @@ class CxiEndpoint(BaseEndpoint):
     fence_covers_all = True
     accelerated = True
     holds_more = True
+    close_drops = True
     min_multi_recv_max = messages.MIN_MULTI_RECV_MAX
     commands = rules.COMMANDS
     advice = rules.ADVICE
