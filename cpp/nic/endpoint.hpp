@@ -376,7 +376,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   bool request_pages(const std::byte* data, uint64_t length, uint32_t* asked);
   [[nodiscard]] uint16_t travels(OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
                                  uint64_t flags) const noexcept {
-    const bool waw = (config_.msg_order & (order::kWaw | order::kRmaWaw)) != 0;
+    const bool waw = (lanes_[lane_of(flags)].msg_order & (order::kWaw | order::kRmaWaw)) != 0;
     return config_.traffic.of(kind, family, datatype, key, flags, waw);
   }
   // Checks that an operation which outlasts its call may begin; *wants: it reports its completion.

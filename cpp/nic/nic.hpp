@@ -147,6 +147,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void unwatch(const Counter* counter) noexcept;
 
   [[nodiscard]] TelemetryPages& telemetry() noexcept { return telemetry_; }
+  // Counts an operation that reached a device. Any thread.
+  void count_at(uint32_t nic, uint16_t how, uint64_t bytes, bool counts) noexcept;
   [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
   // Who updates elements (mem/gate.hpp): a domain, by its number, or the engine.

@@ -488,6 +488,10 @@ size_t RxPort::run_pulls(bool at_once) noexcept {
     }
     Pulled how = !peer ? Pulled::ended : reads_max_ != 0 ? Pulled::by_frames : pull_now(next, peer, &status);
     if (how != Pulled::later) (reads_max_ != 0 ? reads_ : gets_).fetch_add(1, std::memory_order_relaxed);
+    if (ep_->config().traffic.on && (how == Pulled::by_frames || (how == Pulled::ended && status == Status::ok))) {
+      nic_->count_at(next.completion.source.nic, reads_max_ != 0 ? traffic::kRestricted : uint16_t{0}, next.bytes,
+                     false);
+    }
     if (how == Pulled::by_frames && !ep_->pull_by_frames(next, peer)) {
       status = Status::no_memory;
       how = Pulled::ended;

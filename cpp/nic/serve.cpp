@@ -381,10 +381,13 @@ bool Nic::is_cut_off(const wire::Frame& frame) noexcept {
 
 void Nic::count_served(const wire::Frame& frame, bool counts, uint64_t bytes) noexcept {
   if (frame.ep_index >= mem::kEpCountMax) return;
+  count_at(mem::load_relaxed(table().ep(frame.ep_index).address.nic), frame.traffic & traffic::kInFrames, bytes,
+           counts);
+}
+
+void Nic::count_at(uint32_t nic, uint16_t how, uint64_t bytes, bool counts) noexcept {
   try {
-    const uint32_t nic = mem::load_relaxed(table().ep(frame.ep_index).address.nic);
-    TelemetryWriter(&telemetry_, &telemetry_.of(nic), TelemetryPage::kBlocks)
-        .add_target(frame.traffic & traffic::kInFrames, bytes, counts);
+    TelemetryWriter(&telemetry_, &telemetry_.of(nic), TelemetryPage::kBlocks).add_target(how, bytes, counts);
   } catch (const std::exception&) {  // out of memory for a page
   }
 }

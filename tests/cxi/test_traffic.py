@@ -15,7 +15,7 @@ import pytest
 from tests.cxi.support import CAPS, opened, register
 from tests.fi.support import Node
 
-from weft import fi
+from weft import cxi, fi
 from weft.providers.cxi import device, telemetry
 from weft.providers.cxi.names import OpFlag
 
@@ -96,6 +96,20 @@ def test_writes_in_order_are_other_packets_and_reads_are_not(order: int) -> None
         pair.initiator.ep.read(bytearray(8), src_addr=pair.peer, addr=0, key=OPTIMIZED)
         pair.initiator.wait(1)
         assert pair.count(RESTRICTED) == 1
+
+
+@pytest.mark.clause("cxi.opt.restricted-no-waw", "cxi.alias.msg-order")
+@pytest.mark.parametrize("order", [fi.ORDER_WAW, fi.ORDER_RMA_WAW])
+def test_order_of_an_alias_decides_for_its_writes(order: int) -> None:
+    for pair, of_endpoint in ((one, of_ep) for of_ep in (0, int(order)) for one in two(order=of_ep)):
+        with pair.initiator.ep.alias(fi.TRANSMIT) as alias:
+            alias.set_val(cxi.OPT_CXI_SET_MSG_ORDER, 0 if of_endpoint else int(order))
+            for ep, restricted in ((alias, of_endpoint != 0), (pair.initiator.ep, of_endpoint == 0)):
+                before = pair.count(RESTRICTED), pair.count(UNRESTRICTED)
+                ep.write(b"12345678", None, pair.peer, 0, OPTIMIZED)
+                pair.initiator.wait(1)
+                grew = pair.count(RESTRICTED) - before[0], pair.count(UNRESTRICTED) - before[1]
+                assert grew == ((1, 0) if restricted else (0, 1))
 
 
 @pytest.mark.clause("cxi.opt.restricted-no-rma-event")
@@ -334,3 +348,28 @@ def test_operations_with_more_begin_when_the_queue_is_full() -> None:
             for _ in range(16):
                 node.ep.writemsg(msg, fi.MORE | fi.COMPLETION)
             node.wait(16)
+
+
+@pytest.mark.clause("cxi.env.rdzv-proto")
+@pytest.mark.parametrize("protocol", ["default", "alt_read"])
+def test_messages_are_fetched_by_restricted_packets_under_alt_read_alone(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packets reach the device of the sender, which has the rest of the message."""
+    device.add("cxi1")
+    device.set_values("cxi0", rdzv_get_en=int(protocol == "default"))
+    monkeypatch.setenv("FI_CXI_RDZV_PROTO", protocol)
+    caps = int(fi.MSG | fi.TAGGED)
+    with opened(caps, name="cxi0") as receiver, opened(caps, name="cxi1") as sender:
+        peer, there = sender.av.insert(receiver.name), sender.domain.policy.device
+        for _ in range(2):
+            receiver.ep.trecv(bytearray(100_000), tag=1)
+            sender.ep.tsend(bytes(100_000), None, peer, 1)
+            receiver.wait()
+            sender.wait()
+        for one in (there, receiver.domain.policy.device):
+            telemetry.publish(one)
+        packets = 2 * -(-(100_000 - 2048) // 2048)  # the message brings 2048 bytes along
+        found = [telemetry.read("cxi1", name).value for name in (RESTRICTED, UNRESTRICTED)]
+        assert found == ([packets, 0] if protocol == "alt_read" else [0, packets])
+        assert telemetry.read("cxi0", RESTRICTED).value == 0
