@@ -360,7 +360,9 @@ RxContext::Post RxContext::append(const Receive& receive) noexcept {
     if (!mode_.list(used)) [[unlikely]] {
       match_.cancel(p);
       match_.release(p);
-      return Post::no_entry;
+      if (!mode_.changing()) return Post::no_entry;
+      sink_->unsettled();
+      return Post::changing;
     }
     if (mode_.changing()) [[unlikely]]
       sink_->unsettled();

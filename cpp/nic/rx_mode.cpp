@@ -79,6 +79,7 @@ bool RxMode::list(bool used) noexcept {
   if (state_ == State::hardware) {
     if (config_.by_receives && receives_ >= config_.size) {
       begin_change(Cause::many_receives);
+      if (!used) return false;  // it is posted again after the change
     } else if (config_.early_for_receives && !config_.entries.has(config_.requests + 1)) {
       begin_change(Cause::few_entries);
     } else if (config_.entries.take(1)) {

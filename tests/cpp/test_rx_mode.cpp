@@ -250,13 +250,19 @@ BOOST_AUTO_TEST_CASE(test_preemptive_options_change_before_entries_run_out) {
       for (int i = 0; i < n; ++i) BOOST_TEST((rx.post(receive(1, to, 8)) == RxContext::Post::ok));
     };
   };
+  const auto one_too_many = [&](Endpoint& rx) {
+    receives(3)(rx);
+    BOOST_TEST((rx.post(receive(1, to, 8)) == RxContext::Post::changing));
+    rx.settle();
+    receives(1)(rx);
+  };
   const auto messages = [](int n) {
     return [n](Endpoint& rx) {
       SendFlow flow{rx};
       for (int i = 0; i < n; ++i) (void)flow.send(1);
     };
   };
-  BOOST_TEST((cause_of([](RxModeConfig& m) { m.by_receives = true; }, receives(4)) == Cause::many_receives));
+  BOOST_TEST((cause_of([](RxModeConfig& m) { m.by_receives = true; }, one_too_many) == Cause::many_receives));
   BOOST_TEST((cause_of([](RxModeConfig& m) { m.by_messages = true; }, messages(4)) == Cause::many_messages));
   BOOST_TEST((cause_of([](RxModeConfig& m) { m.early_for_receives = true; }, receives(6)) == Cause::few_entries));
   BOOST_TEST((cause_of([](RxModeConfig& m) { m.early_for_messages = true; }, messages(6)) == Cause::few_entries));
