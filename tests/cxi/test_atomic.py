@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.cxi.support import register
+from tests.cxi.support import opened, register
 from tests.fi.support import Node
 
 from weft import cxi, fi
@@ -44,6 +44,23 @@ def test_operations_are_those_of_the_table(node: Node, flags: int) -> None:
                 node.domain.query_atomic(datatype, op, flags)
             with pytest.raises(fi.NotSupported):
                 valid(datatype, op)
+
+
+TARGET = int(fi.ATOMIC | fi.REMOTE_READ | fi.REMOTE_WRITE)
+
+
+@pytest.mark.parametrize("valid", ["atomicvalid", "fetch_atomicvalid", "compare_atomicvalid"])
+@pytest.mark.parametrize(("more", "has"), [(0, False), (fi.READ, True), (fi.WRITE, True), (fi.READ | fi.WRITE, True)])
+def test_endpoint_that_is_a_target_alone_has_no_atomics(valid: str, more: int, has: bool) -> None:
+    op = fi.CSWAP if valid.startswith("compare") else fi.SUM
+    with opened(TARGET | int(more)) as node:
+        if has:
+            assert getattr(node.ep, valid)(fi.UINT64, op) == 1
+            return
+        with pytest.raises(fi.NoSys, match="READ or WRITE"):
+            getattr(node.ep, valid)(fi.UINT64, op)
+        with pytest.raises(fi.NoSys):
+            node.ep.atomic(np.ones(1, "u8"), dest_addr=node.me, addr=0, key=200, datatype=fi.UINT64, op=fi.SUM)
 
 
 def test_query_refuses_what_makes_no_sense(node: Node) -> None:

@@ -537,9 +537,10 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     def _valid(self, datatype: int, op: int, family: int) -> int:
         _handle.check(self, "ep.atomicvalid")
         _args.whole("ep.atomicvalid", datatype=datatype, op=op)
-        if not self.info.caps & Flag.ATOMIC:
+        if not self.info.caps & Flag.ATOMIC or not self.info.caps & (Flag.READ | Flag.WRITE):
             raise self._refuse(
-                Rule.ATOMIC_NO_CAP, "the endpoint was opened without ATOMIC: ask for it in the hints of getinfo"
+                Rule.ATOMIC_NO_CAP,
+                "the endpoint was opened without ATOMIC, and READ or WRITE: ask for them in the hints of getinfo",
             )
         return query(datatype, op, family, self.domain.policy.refusals, self.atomic_limit).count
 

@@ -48,6 +48,7 @@ REFUSALS = Refusals(
         # atomics
         Rule.ATOMIC_FLAGS: Errno.EINVAL,
         Rule.ATOMIC_NUMBER: Errno.EINVAL,
+        Rule.ATOMIC_NO_CAP: Errno.ENOSYS,
         # vectors
         Rule.AV_OPEN_FLAGS: Errno.EINVAL,
         Rule.AV_OPEN_NAME: Errno.EINVAL,
