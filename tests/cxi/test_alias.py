@@ -162,6 +162,7 @@ def test_alias_closes_before_its_endpoint_and_refuses_writedata(node: Node) -> N
             node.ep.close()
 
 
+@pytest.mark.clause("cxi.alias.tclass", "cxi.alias.several")
 def test_packets_are_counted_by_the_class_of_endpoint_and_alias(node: Node) -> None:
     def sent() -> list[int]:
         telemetry.publish(node.domain.policy.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -573,9 +574,15 @@ def test_groups_of_dead_processes_give_their_addresses_back(registry: Path) -> N
 
 
 @pytest.mark.clause("cxi.coll.join-fm-api", "cxi.env.coll-url", "cxi.env.coll-timeout", "cxi.coll.mcast-system-limit")
-def test_join_asks_the_fabric_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Member 0 asks the manager at FI_CXI_COLL_FABRIC_MGR_URL, with FI_CXI_COLL_TIMEOUT_USEC, and gives back."""
-    monkeypatch.setenv("FI_CXI_COLL_TIMEOUT_USEC", "54321")
+@pytest.mark.clause("cxi.env.coll-timeout-default")
+@pytest.mark.parametrize(("text", "timeout_us"), [("54321", 54321), (None, 32000)])
+def test_join_asks_the_fabric_manager(
+    text: str | None, timeout_us: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Member 0 asks the manager at FI_CXI_COLL_FABRIC_MGR_URL, with FI_CXI_COLL_TIMEOUT_USEC, and gives back. What the
+    manager says of a refusal is in the log."""
+    if text is not None:
+        monkeypatch.setenv("FI_CXI_COLL_TIMEOUT_USEC", text)
     pytest.importorskip("fastapi")
     with testing.fabric_manager(addresses=1, groups_per_root=10) as manager, members(3, "cxi") as found:
         for one in found:
@@ -584,10 +591,13 @@ def test_join_asks_the_fabric_manager(monkeypatch: pytest.MonkeyPatch) -> None:
             assert event == fi.JOIN_COMPLETE
             assert entry.fid.statistics().multicast == manager.store.groups()[0].mcast_id
         (made,) = manager.store.groups()
-        assert (made.timeout_us, len(made.macs), made.vni) == (54321, 3, found[0].ep.policy.credential.vni)
+        assert (made.timeout_us, len(made.macs), made.vni) == (timeout_us, 3, found[0].ep.policy.credential.vni)
+        assert "fabric manager" not in caplog.text
         for one in found:
             one.join()  # a second group: the system has one address
         assert {got.prov_errno for got in events(found)} == {cxi.ERRNO_JOIN_MCAST_INUSE}
+        (line,) = [one.getMessage() for one in caplog.records if "fabric manager" in one.getMessage()]
+        assert re.search(r"fabric manager: .* answered 507: 02: \S", line)
         for one in found:
             one.groups[0].close()
         assert not manager.store.groups()

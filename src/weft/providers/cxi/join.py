@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...fi.policy import Address, GroupPlan
@@ -21,6 +21,7 @@ from ...fi.rules import Rule
 from ...flags import Errno
 from ...fm import ManagerError, create_multicast, delete_multicast
 from . import env, hosts, processes, registry
+from .logs import LOG
 from .names import CommKeyType
 from .names import Errno as Why
 from .structs import CollCommKey
@@ -108,22 +109,34 @@ class _Manager:
 
     def ask(self, members: Sequence[tuple[int, int, int]], stop: threading.Event) -> tuple[int, int]:
         e, nics = self._e, _nics(members)
-        found = create_multicast(
-            e.coll_fabric_mgr_url,
-            e.coll_mcast_token,
-            nics,
-            self._vni,
-            e.coll_timeout_usec,
-            e.coll_job_id,
-            e.coll_job_step_id or None,
-            e.coll_fabric_mgr_cacert,
-            stop=stop,
-        )
+        with _logged():
+            found = create_multicast(
+                e.coll_fabric_mgr_url,
+                e.coll_mcast_token,
+                nics,
+                self._vni,
+                e.coll_timeout_usec,
+                e.coll_job_id,
+                e.coll_job_step_id or None,
+                e.coll_fabric_mgr_cacert,
+                stop=stop,
+            )
         return found.mcast_id, nics.index(found.hw_root)
 
     def release(self, address: int) -> None:
         e = self._e
-        delete_multicast(e.coll_fabric_mgr_url, e.coll_mcast_token, address, e.coll_fabric_mgr_cacert)
+        with _logged():
+            delete_multicast(e.coll_fabric_mgr_url, e.coll_mcast_token, address, e.coll_fabric_mgr_cacert)
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Log what the manager said, in one line: the other members of the group learn the number of the error alone."""
+    try:
+        yield
+    except ManagerError as refused:
+        LOG.warning("fabric manager: %s", " ".join(refused.message.split()))
+        raise
 
 
 class _Own:
