@@ -53,7 +53,7 @@ class _Share:
 
     def __init__(self, folder: Path, device: str, service: int) -> None:
         self.folder, self.device, self.service = folder, device, service
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a finalizer may run on the thread that holds it
         self.pid = os.getpid()
         self.pools = 0
         self.ledger = ledger.at(folder, device)
@@ -100,12 +100,12 @@ def _services(folder: Path, device: str) -> list[Record]:
 
 
 _shares: dict[tuple[str, str, int], _Share] = {}
-_shares_lock = threading.Lock()
+_shares_lock = threading.RLock()
 
 
 def _after_fork() -> None:
     global _shares_lock
-    _shares_lock = threading.Lock()
+    _shares_lock = threading.RLock()
     _shares.clear()
 
 
@@ -142,11 +142,13 @@ class Pool:
             )
 
     def give(self, kind: str, n: int = 1) -> None:
-        """Return `n` entries. Raises InvalidArgument for more than were taken."""
+        """Return `n` entries; nothing after close(). Raises InvalidArgument for more than were taken."""
         share = self._share
         if share.pid != os.getpid():
             return
         with share.lock:
+            if not self._open:  # a collected cycle: the domain's finalizer came before its children's
+                return
             if not self._taken.take(kind, n):
                 raise errors.InvalidArgument(f"resources: {n} {kind} given back, {self._taken[kind]} were taken")
             share.ledger.give(share.slot, KINDS.index(kind), n)
@@ -170,7 +172,6 @@ class Pool:
     def reclaim(self, kind: str) -> bool:
         """Return the resources of dead processes; True if an entry of the kind is free then. Never waits."""
         share = self._share
-        # A finalizer may call this on the thread that holds the lock.
         if share.pid != os.getpid() or not share.lock.acquire(blocking=False):
             return False
         try:
@@ -234,7 +235,7 @@ class Pool:
         share = self._share
         if share.pid != os.getpid():
             return
-        with _shares_lock, share.lock:
+        with share.lock:
             if not self._open:
                 return
             self._open = False
@@ -242,6 +243,7 @@ class Pool:
                 self._takes.close()
             for index, kind in enumerate(KINDS):
                 share.ledger.give(share.slot, index, self._taken.clear(kind))
+        with _shares_lock:
             share.pools -= 1
             if share.pools == 0:
                 _shares.pop((str(share.folder), share.device, share.service), None)
@@ -253,10 +255,13 @@ def open_pool(device: Device, service: Service) -> Pool:
     here = registry.here()
     key = (str(here.path), device.name, service.id)
     with _shares_lock:
-        share = _shares.get(key)
-        if share is None:
-            share = _shares[key] = _Share(here.path, device.name, service.id)
-        share.pools += 1
+        while True:
+            share = _shares.get(key)
+            if share is None:
+                share = _shares[key] = _Share(here.path, device.name, service.id)
+            share.pools += 1
+            if _shares.get(key) is share:  # no finalizer closed its last pool meanwhile
+                break
     pool = Pool(share)
     if all(one["id"] != service.id for one in _services(here.path, device.name)):
         pool.close()
