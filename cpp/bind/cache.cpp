@@ -232,6 +232,13 @@ void register_cache(Module& m) {
       nb::arg("address"), nb::arg("length"),
       nb::sig("def first_not_persistent(address: int, length: int) -> int | None"),
       "Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.");
+  m.def(
+      "first_not_writable",
+      [](uint64_t address, uint64_t length) {
+        return translating([&] { return mem::first_not_writable(address, length); });
+      },
+      nb::arg("address"), nb::arg("length"), nb::sig("def first_not_writable(address: int, length: int) -> int | None"),
+      "Returns the first address of the range that is not mapped for writing; None if all of it is.");
 }
 
 }  // namespace weft::bind

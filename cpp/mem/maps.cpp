@@ -86,41 +86,38 @@ CachedMapping describe_system_memory(uint64_t address, uint64_t length) {
   return found;
 }
 
-std::optional<uint64_t> first_not_persistent(uint64_t address, uint64_t length) {
-  uint64_t at = address;
-  const uint64_t end = address + length;
-  lines(address, end, [&](const Line& line) {
-    if (line.begin > at || !line.shared || !line.on_disk) return false;
-    at = line.end;
-    return at < end;
-  });
-  return at < end ? std::optional(at) : std::nullopt;
-}
-
 namespace {
 
-// True if the range is mapped without a hole, and is(line) is true for each of its mappings.
+// The first address of the range that is not mapped, or in a mapping for which is(line) is false.
 template <typename Is>
-bool all_lines(uint64_t begin, uint64_t end, Is&& is) {
+std::optional<uint64_t> first_not(uint64_t begin, uint64_t end, Is&& is) {
   uint64_t at = begin;
   lines(begin, end, [&](const Line& line) {
     if (line.begin > at || !is(line)) return false;
     at = line.end;
     return at < end;
   });
-  return at >= end;
+  return at < end ? std::optional(at) : std::nullopt;
 }
 
 }  // namespace
 
+std::optional<uint64_t> first_not_persistent(uint64_t address, uint64_t length) {
+  return first_not(address, address + length, [](const Line& line) { return line.shared && line.on_disk; });
+}
+
+std::optional<uint64_t> first_not_writable(uint64_t address, uint64_t length) {
+  return first_not(address, address + length, [](const Line& line) { return line.writable; });
+}
+
 bool is_plain_memory(uint64_t begin, uint64_t end) {
-  return all_lines(begin, end, [](const Line& line) {
+  return !first_not(begin, end, [](const Line& line) {
     return line.writable && !line.shared && (line.inode == 0 || line.held) && !line.stack;
   });
 }
 
 bool is_mapped_from(uint64_t begin, uint64_t end, uint64_t inode) {
-  return all_lines(begin, end, [=](const Line& line) { return line.inode == inode; });
+  return !first_not(begin, end, [=](const Line& line) { return line.inode == inode; });
 }
 
 bool has_system_v_memory(uint64_t begin, uint64_t end) {

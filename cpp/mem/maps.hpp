@@ -14,6 +14,8 @@ namespace weft::mem {
 CachedMapping describe_system_memory(uint64_t address, uint64_t length);
 // The first address of the range that is not in a shared mapping of a file; empty if all of it is.
 std::optional<uint64_t> first_not_persistent(uint64_t address, uint64_t length);
+// The first address of the range that is in no mapping with the right to write; empty if all of it is in such ones.
+std::optional<uint64_t> first_not_writable(uint64_t address, uint64_t length);
 // True if a part of the range is System V shared memory (shmat).
 bool has_system_v_memory(uint64_t begin, uint64_t end);
 // The name of the files that HeldPages moves pages to.

@@ -2678,6 +2678,11 @@ def first_not_persistent(address: int, length: int) -> int | None:
     Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.
     """
 
+def first_not_writable(address: int, length: int) -> int | None:
+    """
+    Returns the first address of the range that is not mapped for writing; None if all of it is.
+    """
+
 def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None:
     """
     Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCESS", "cut", "quick_rules", "register", "register_attr"]
 
+_WRITES = int(Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
 
 
@@ -154,7 +155,7 @@ def register(
     if flags & Flag.RMA_PMEM:
         _check_persistent(domain, op, buffers)
     if regions.allocated and domain.mr_mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC) and not extra.unowned:
-        _check_backed(op, domain, buffers)
+        _check_backed(op, domain, buffers, access)
     if base is not None and base._by_owner:
         extra = extra._replace(by_owner=True)
     pending = domain._mr_eq is not None
@@ -391,7 +392,7 @@ def cut(domain: Domain, op: str, buf: Any, length: int, access: int) -> tuple[tu
         raise domain.policy.refusals.refuse(
             Rule.MR_EMPTY, f"{op}: len has to be at least 1, not {length}, fi_mr(3)", op=op
         )
-    if readonly and access & (Flag.REMOTE_WRITE | Flag.READ | Flag.RECV):
+    if readonly and access & _WRITES:
         raise domain.policy.refusals.refuse(
             Rule.MR_READ_ONLY,
             f"{op}: the buffer is read-only, and {Flag(access)!s} writes to the buffer\n  try: a writable buffer",
@@ -458,10 +459,11 @@ def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
             )
 
 
-def _check_backed(op: str, domain: Domain, buffers: Sequence[Any]) -> None:
-    """Refuse a region with missing pages under FI_MR_ALLOCATED.
+def _check_backed(op: str, domain: Domain, buffers: Sequence[Any], access: int) -> None:
+    """Refuse a region with missing pages under FI_MR_ALLOCATED, and one of read-only pages that the access writes to.
 
-    Python objects always have pages, so only bare (address, length) pairs are checked.
+    Python objects always have pages and say whether they are writable, so only bare (address, length) pairs are
+    checked.
     """
     for buffer in buffers:
         if isinstance(buffer, tuple) and len(buffer) == 2 and isinstance(buffer[0], int):
@@ -475,4 +477,13 @@ def _check_backed(op: str, domain: Domain, buffers: Sequence[Any]) -> None:
                     f"{op}: no page is behind address {missing:#x} of the {size} B at {start:#x}\n"
                     "  rule: under MR_ALLOCATED the whole region has pages when it is registered, fi_mr(3)\n"
                     "  try: map and touch the memory first, or a domain without MR_ALLOCATED",
+                )
+            fixed = _nic.first_not_writable(start, size) if access & _WRITES else None
+            if fixed is not None:
+                raise domain.policy.refusals.refuse(
+                    Rule.MR_READ_ONLY,
+                    f"{op}: address {fixed:#x} of the {size} B at {start:#x} is mapped for reading alone\n"
+                    f"  rule: {Flag(access & _WRITES)!s} writes to the memory\n"
+                    "  try: a mapping with PROT_WRITE, or a region without REMOTE_WRITE, READ and RECV",
+                    op=op,
                 )
