@@ -143,7 +143,8 @@ Refusal check(const nic::Endpoint& ep, Receive& r, Why* why) {
 }
 
 PostResult post(nic::Endpoint& ep, const Receive& r) {
-  constexpr uint64_t kPassed = nic::flag::kCompletion | nic::flag::kMultiRecv | kPeeks | nic::flag::kLane;
+  constexpr uint64_t kPassed =
+      nic::flag::kCompletion | nic::flag::kMultiRecv | nic::flag::kMore | kPeeks | nic::flag::kLane;
   nic::ReceiveArgs args;
   args.source = r.source;
   args.local = {r.iov.data(), r.local.size()};

@@ -77,7 +77,7 @@ struct ReceiveArgs {
   uint64_t source = ~uint64_t{0};  // fi_addr; FI_ADDR_UNSPEC: from any endpoint
   std::span<const iovec> local;    // with kMultiRecv: one buffer
   uint64_t tag = 0, ignore = 0;
-  uint64_t flags = 0;  // kCompletion, kMultiRecv, kPeek, kClaim, kDiscard
+  uint64_t flags = 0;  // kCompletion, kMultiRecv, kPeek, kClaim, kDiscard, kMore
   uint64_t context = 0;
   bool tagged = false;
   uint8_t device = 0;                 // bit i: local[i] is device memory

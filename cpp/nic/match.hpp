@@ -46,6 +46,7 @@ struct Receive {
   uint64_t min_left = 0;  // multi: the buffer is retired when less room than this is left
   uint32_t extra = 0;     // the caller's
   bool multi = false;     // FI_MULTI_RECV: takes messages until the room is used up
+  bool more = false;      // FI_MORE: waits for a receive without it
 };
 
 // A message that arrives.

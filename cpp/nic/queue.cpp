@@ -274,7 +274,7 @@ std::string RxEntry::describe(Status failed) const {
              "keep a buffer mapped until its completion is read";
     case Status::no_entry:
       return "receive" + std::string(tag) +
-             ": no list entry of the service became free in FI_CXI_RNR_APPEND_RETRY_TIMEOUT_US; the provider on "
+             ": no list entry of the service became free (FI_CXI_RNR_APPEND_RETRY_TIMEOUT_US); the provider on "
              "hardware would end the process here. Post fewer receives, or use a service with more list entries";
     case Status::no_memory:
       return "receive" + std::string(tag) +

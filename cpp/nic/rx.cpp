@@ -335,6 +335,37 @@ RxContext::Post RxContext::post_locked(const Receive& receive) noexcept {
   if (closed_) return Post::closed;
   if (mode_.changing()) [[unlikely]]
     return Post::changing;
+  if (receive.more && mode_.state() == RxMode::State::hardware) [[unlikely]]
+    return hold(receive);
+  if (!held_.empty() && !ring()) [[unlikely]]
+    return Post::changing;
+  return post_now(receive);
+}
+
+// Receives with FI_MORE are commands without a doorbell: the NIC sees them with the next command that rings.
+RxContext::Post RxContext::hold(const Receive& receive) noexcept try {
+  held_.push_back(receive);
+  if (held_.size() >= config_.mode.size) (void)ring();  // the queue is full
+  return Post::ok;
+} catch (const std::bad_alloc&) {
+  return Post::full;
+}
+
+bool RxContext::ring() noexcept {
+  while (!held_.empty()) {
+    const Receive next = held_.front();
+    const Post how = mode_.changing() ? Post::changing : post_now(next);
+    if (how == Post::changing) return false;
+    held_.pop_front();
+    if (how == Post::ok) continue;
+    RxCompletion c = ended(next);  // its call has returned
+    c.status = how == Post::full ? Status::no_memory : Status::no_entry;
+    sink_->completed(c);
+  }
+  return true;
+}
+
+RxContext::Post RxContext::post_now(const Receive& receive) noexcept {
   if (!waiting_.empty()) [[unlikely]]
     return wait_for_entry(receive);
   const Post how = append(receive);
@@ -454,7 +485,7 @@ bool RxContext::cancel(uint64_t context) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return false;
   Posted* const p = match_.cancel(context);
-  if (p == nullptr) return !waiting_.empty() && cancel_waiting(context);
+  if (p == nullptr) return cancel_waiting(context);
   if (mode_.accounts()) mode_.unlisted();
   if (p->under_way != 0) return true;  // end() reports it
   RxCompletion c;
@@ -471,11 +502,18 @@ bool RxContext::cancel(uint64_t context) noexcept {
 }
 
 bool RxContext::cancel_waiting(uint64_t context) noexcept {
-  const auto found = std::ranges::find(waiting_, context, [](const Waiting& w) { return w.receive.context; });
-  if (found == waiting_.end()) return false;
-  RxCompletion c = ended(found->receive);
+  RxCompletion c;
+  if (const auto w = std::ranges::find(waiting_, context, [](const Waiting& one) { return one.receive.context; });
+      w != waiting_.end()) {
+    c = ended(w->receive);
+    waiting_.erase(w);
+  } else if (const auto h = std::ranges::find(held_, context, &Receive::context); h != held_.end()) {
+    c = ended(*h);
+    held_.erase(h);
+  } else {
+    return false;
+  }
   c.status = Status::canceled;
-  waiting_.erase(found);
   sink_->completed(c);
   return true;
 }
@@ -577,6 +615,8 @@ void RxContext::close() noexcept {
   }
   for (const Waiting& w : waiting_) sink_->dropped(w.receive.context, w.receive.multi);
   waiting_.clear();
+  for (const Receive& h : held_) sink_->dropped(h.context, h.multi);
+  held_.clear();
   const auto lose = [this](const Unexpected& u) {
     if ((u.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) sink_->lost(parked(u).peer, parked(u).op_id);
   };

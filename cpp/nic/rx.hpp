@@ -185,7 +185,8 @@ class RxContext {
   // Further credited messages that the flow's sender may send; 0: the connection has no such flow.
   uint32_t credits_of_flow(uint64_t peer, uint32_t sender) noexcept;
   enum class Post : uint8_t { ok, full, closed, changing, no_entry };
-  // HOT. Posts a receive; completes it at once if an unexpected message matches.
+  // HOT. Posts a receive; completes it at once if an unexpected message matches. One with `more` waits for the next
+  // one without it, for a peek, or until as many wait as the mode's size: as on a queue without a doorbell.
   // full: there are posted_max receives, or no memory. changing: the match mode changes. no_entry: the service has no
   // list entry for it.
   // from: only messages of this address; Pattern::source is of no use outside the context.
@@ -283,6 +284,9 @@ class RxContext {
   bool deliver(const Match& match, const RxMessage& message, uint32_t index, std::span<const std::byte> bytes) noexcept;
   void end(Posted* posted, RxCompletion& completion) noexcept;
   Post post_locked(const Receive& receive) noexcept;
+  Post post_now(const Receive& receive) noexcept;
+  [[gnu::noinline]] Post hold(const Receive& receive) noexcept;
+  bool ring() noexcept;  // posts the held receives; false: the mode changes, and the rest is held
   Post append(const Receive& receive) noexcept;
   [[gnu::noinline]] Post wait_for_entry(const Receive& receive) noexcept;
   [[gnu::noinline]] bool cancel_waiting(uint64_t context) noexcept;
@@ -326,6 +330,7 @@ class RxContext {
     uint64_t until_ns;
   };
   std::deque<Waiting> waiting_;
+  std::deque<Receive> held_;  // with FI_MORE, until a receive without it
   uint64_t append_attempts_ = 0;
   uint64_t events_told_ = 0;  // changes of the mode that settle() has reported
 };

@@ -24,7 +24,7 @@ RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context
                                  const wire::EpAddress* from) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return Found::closed;
-  if (mode_.changing()) [[unlikely]]
+  if (mode_.changing() || !ring()) [[unlikely]]
     return Found::changing;
   Pattern pattern = what;
   if (from != nullptr) {
@@ -59,7 +59,7 @@ bool RxContext::claim(Unexpected* message, uint64_t context) noexcept try {
 RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard) noexcept {
   const std::lock_guard guard(lock_);
   if (closed_) return Found::closed;
-  if (mode_.changing()) [[unlikely]]
+  if (mode_.changing() || !ring()) [[unlikely]]
     return Found::changing;
   Posted* const p = discard ? nullptr : match_.post(receive);
   if (p == nullptr && !discard) return Found::full;

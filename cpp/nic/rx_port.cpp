@@ -108,6 +108,7 @@ PostResult RxPort::post(const ReceiveArgs& args, const wire::EpAddress* from) {
   r.flags = (args.flags & flag::kMultiRecv) |
             ((!selective_ && !args.deferred) || (args.flags & flag::kCompletion) != 0 ? kWants : uint64_t{0});
   r.multi = (args.flags & flag::kMultiRecv) != 0;
+  r.more = (args.flags & flag::kMore) != 0 && ep_->config().holds_more;
   r.min_left = min_multi_recv_.load(std::memory_order_relaxed);
   r.extra = kNoExtra;
   if (!args.local.empty()) r.address = reinterpret_cast<uint64_t>(args.local[0].iov_base);

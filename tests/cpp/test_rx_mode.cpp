@@ -268,6 +268,36 @@ BOOST_AUTO_TEST_CASE(test_preemptive_options_change_before_entries_run_out) {
   BOOST_TEST((cause_of([](RxModeConfig& m) { m.early_for_messages = true; }, messages(6)) == Cause::few_entries));
 }
 
+BOOST_AUTO_TEST_CASE(test_receives_with_more_are_listed_by_the_next_one_without_it_or_when_full) {
+  Service service(9);
+  RxContext::Config c = config_for(service, MatchMode::hardware);
+  c.mode.size = 3;
+  Endpoint rx(c);
+  std::byte to[8];
+  const auto more = [&](uint64_t tag) {
+    Receive r = receive(tag, to, 8, tag);
+    r.more = true;
+    return rx.post(r);
+  };
+  SendFlow flow{rx};
+  flow.send(1);
+  BOOST_TEST((more(1) == RxContext::Post::ok));
+  BOOST_TEST((more(2) == RxContext::Post::ok));
+  BOOST_TEST(rx.mode().receives == 0U);
+  BOOST_TEST((rx.post(receive(3, to, 8, 3)) == RxContext::Post::ok));
+  BOOST_TEST(rx.next().tag == 1U);  // the message that was there; the other two are listed
+  BOOST_TEST(rx.mode().receives == 2U);
+  for (uint64_t tag = 4; tag < 7; ++tag) BOOST_TEST((more(tag) == RxContext::Post::ok));
+  BOOST_TEST(rx.mode().receives == 5U);  // the queue is full with three
+  BOOST_TEST((more(7) == RxContext::Post::ok));
+  BOOST_TEST(rx.cancel(7));
+  BOOST_TEST(!rx.cancel(7));
+  BOOST_TEST((rx.post(receive(8, to, 8, 8)) == RxContext::Post::ok));
+  BOOST_TEST(rx.mode().receives == 6U);
+  rx.close();
+  BOOST_TEST(service.there() == 9);
+}
+
 BOOST_AUTO_TEST_CASE(test_credited_messages_are_kept_during_a_change) {
   Service service(3);
   Endpoint rx(service, MatchMode::hybrid);

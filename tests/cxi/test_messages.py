@@ -284,7 +284,7 @@ def test_call_outside_of_the_limits_is_refused(call: Callable[[Node], None], err
 def test_receives_take_flags_of_sends_without_effect() -> None:
     with opened(int(CAPS)) as node:
         for tagged in (False, True):
-            recvmsg(node, tagged, bytearray(8), int(fi.REMOTE_CQ_DATA | fi.INJECT | fi.MORE | fi.COMPLETION))
+            recvmsg(node, tagged, bytearray(8), int(fi.REMOTE_CQ_DATA | fi.INJECT | fi.COMPLETION))
             send(node, tagged, b"12345678", node.me)
         assert len(node.wait(4)) == 4
 
