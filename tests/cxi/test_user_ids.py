@@ -140,6 +140,10 @@ def test_error_of_an_unknown_sender_reports_the_user_id_of_the_key() -> None:
                 send(sender, True, b"12345678", 0)
                 found.append(refused(receiver).src_addr)
             assert found == [fi.ADDR_NOTAVAIL, 77]
+        receiver.ep.close()
+        receiver.av.remove(key, flags=int(fi.AUTH_KEY))
+        assert receiver.av.insert_auth_key(cxi.AuthKey(1, 10)) == key
+        assert receiver.av._key_with(10) == fi.ADDR_NOTAVAIL, "the id went with the key"
         with pytest.raises(fi.InvalidArgument):
             receiver.av.set_user_id(5, 1, int(fi.AUTH_KEY))
         with pytest.raises(fi.InvalidArgument):
