@@ -36,6 +36,7 @@ GOLDEN = bytes.fromhex(
     "57454654 01 02 00 00 4f00 00000000 0100 2a000000 0000 8877665544332211 0102030405060708 efcdab8967452301"
     "7856341200000000 7856341200000000 1800000000000000 00010000 00 8c39c52b"
 )
+HOST_LENGTH = 74  # where the length of the host's name is
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +229,27 @@ def test_key_with_a_flipped_bit_is_invalid_at_every_bit(shared: Rig, region: ucp
         changed[bit // 8] ^= 1 << bit % 8
         with refused(INVALID_PARAM, "no remote key"):
             shared.ep.rkey_unpack(changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({0: ord("w")}, "the magic number"),
+        ({4: 0}, "it has version 0"),
+        ({4: 2}, "it has version 2"),
+        ({8: 100, HOST_LENGTH: 100 - len(GOLDEN)}, "says 100 bytes, and there are 79"),
+        ({8: 78}, "says 78 bytes"),
+    ],
+)
+def test_key_of_another_form_is_invalid_though_its_checksum_fits(
+    shared: Rig, changes: dict[int, int], words: str
+) -> None:
+    packed = bytearray(GOLDEN)
+    for at, value in changes.items():
+        packed[at] = value
+    packed[-4:] = zlib.crc32(packed[:-4]).to_bytes(4, "little")
+    with refused(INVALID_PARAM, words):
+        shared.ep.rkey_unpack(packed)
 
 
 @given(garbage=st.binary(max_size=300))

@@ -107,6 +107,24 @@ def test_handle_belongs_to_the_context_that_mapped_it(rig: Rig, other: Rig) -> N
                 rig.context.mem_unmap(wrong)  # type: ignore[arg-type]
 
 
+def test_local_buffer_is_of_the_context_of_its_worker(rig: Rig, other: Rig) -> None:
+    with rig.alloc() as target, rig.alloc() as own, other.alloc() as foreign:
+        rkey = rig.key(target)
+        for memh, refuses in ((own, False), (foreign, True)):
+            local = (memh.address, 8)
+            calls = [
+                lambda local=local, memh=memh: rig.ep.put_nbx(local, target.address, rkey, memh=memh),
+                lambda local=local, memh=memh: rig.ep.get_nbx(local, target.address, rkey, memh=memh),
+            ]
+            for call in calls:
+                if refuses:
+                    with refused(INVALID_PARAM, "another context than the worker's"):
+                        call()
+                else:
+                    assert ended(call()) is OK
+        rkey.destroy()
+
+
 @pytest.mark.clause("ucp.unmap.deregistration", "ucp.unmap.resources")
 def test_unmapped_memory_goes_back_to_the_system(rig: Rig) -> None:
     """The address is free again when the memory has no views any more."""
