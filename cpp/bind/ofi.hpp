@@ -50,7 +50,7 @@ struct OfiHandle {
   bool closing = false;  // those return soon
   bool once = false;     // a second close after a refusal would end the process
   int refused = 0;       // the refusal
-  int unready = 0;       // of a queue or counter: endpoints that are bound to it, and not enabled
+  int unready = 0;       // of a queue, counter or vector: endpoints that are bound to it, and not enabled
 };
 // A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
 // them is not enabled (rxm and shm of libfabric 1.17, tcp of 2.5).
@@ -103,6 +103,7 @@ struct OfiDomain {
   bool text_addresses = false;    // FI_ADDR_STR
   bool mr_local = false;          // FI_MR_LOCAL: local buffers need a descriptor
   bool peeks = true;              // FI_PEEK and FI_CLAIM of untagged receives are heeded
+  bool early_names = true;        // a vector takes addresses before its endpoints are enabled
   bool soft_groups = true;        // collectives are libfabric's own, over messages: see ofi_group.cpp
   size_t group_bytes = SIZE_MAX;  // of a collective
   [[nodiscard]] ofi::FidDomain* get() const noexcept { return reinterpret_cast<ofi::FidDomain*>(h.fid); }
@@ -198,7 +199,7 @@ struct OfiEp {
   void release_unready() noexcept;
   std::shared_ptr<OfiDomain> domain;
   std::vector<std::shared_ptr<void>> bound;
-  std::vector<std::shared_ptr<OfiHandle>> unready;  // the queues and counters that wait for enable(): see OfiHandle
+  std::vector<std::shared_ptr<OfiHandle>> unready;  // the objects that wait for enable(): see OfiHandle
   size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1;
   // What a plain call reads: two cache lines.
   std::shared_ptr<OfiCq> tx, rx;
@@ -276,9 +277,11 @@ void register_ofi_regions(Module& m);
 void register_ofi_groups(Module& m);
 void register_ofi_work(Module& m);
 
-// Addresses: bytes, or text under FI_ADDR_STR.
+// A text of the library for people, which some providers do not end within its bytes: any bytes are taken.
+nb::object ofi_words(const char* words);
+// Addresses: bytes, or text under FI_ADDR_STR; bytes that are no text are escaped as os.fsdecode() does.
 nb::object ofi_address(const void* data, size_t length, bool text);
-std::string ofi_address_bytes(nb::handle address, const char* call, bool text);
+std::string ofi_address_bytes(const nb::bytes& address, bool text);  // with a NUL after a text
 constexpr size_t kOfiAddressMax = 512;
 
 }  // namespace weft::bind

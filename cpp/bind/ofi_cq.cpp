@@ -402,9 +402,10 @@ void close_cq(OfiCore<OfiCq>& self) {
   }
 }
 
-// (context, flags, len, buf, data, tag, olen, err, prov_errno, err_data, src_addr, the provider's text), or None.
+// (context, flags, len, buf, data, tag, olen, err, prov_errno, err_data, src_addr), or None.
 nb::object read_error(OfiCore<OfiCq>& self, uint64_t flags) {
   OfiCq& cq = ofi_open(self, "cq.readerr");
+  if (!ofi_all_enabled(cq.h, "cq.readerr")) throw nb::python_error();
   const auto call = ofi::op(cq.get()->ops, &ofi::CqOps::readerr);
   if (call == nullptr) ofi_raise_missing("cq.readerr");
   std::array<char, 1024> data{};
@@ -415,13 +416,6 @@ nb::object read_error(OfiCore<OfiCq>& self, uint64_t flags) {
   const ssize_t r = call(cq.get(), &e, flags);
   if (r == -fi_err::kEAGAIN || r == 0) return nb::none();
   ofi_check("cq.readerr", r);
-  std::string words;
-  if (const auto strerror = ofi::op(cq.get()->ops, &ofi::CqOps::strerror)) {
-    std::array<char, 512> room{};
-    const char* found =
-        strerror(cq.get(), e.prov_errno, e.err_data_size != 0 ? e.err_data : nullptr, room.data(), room.size());
-    if (found != nullptr) words = found;
-  }
   ofi::CqEntry plain{e.context, e.flags, e.len, e.buf, e.data, e.tag};
   PyObject* context = nullptr;
   const size_t told = e.err_data == nullptr || e.err_data_size == data.size() ? 0 : e.err_data_size;
@@ -429,7 +423,7 @@ nb::object read_error(OfiCore<OfiCq>& self, uint64_t flags) {
   (void)take_over(cq, plain, true, &context);
   const nb::object owned = context == nullptr ? nb::none() : nb::steal(context);
   return nb::make_tuple(owned, e.flags, e.len, reinterpret_cast<uint64_t>(e.buf), e.data, e.tag, e.olen, e.err,
-                        e.prov_errno, err_data, e.src_addr, words);
+                        e.prov_errno, err_data, e.src_addr);
 }
 
 }  // namespace
@@ -532,7 +526,8 @@ void register_ofi_queues(Module& m) {
           [](OfiCore<OfiCq>& self, int prov_errno, const nb::bytes& err_data) {
             return words_of(self, prov_errno, err_data, "cq.strerror");
           },
-          nb::arg("prov_errno"), nb::arg("err_data"));
+          nb::arg("prov_errno"), nb::arg("err_data"),
+          nb::sig("def strerror_core(self, prov_errno: int, err_data: bytes) -> str"));
 }
 
 }  // namespace weft::bind

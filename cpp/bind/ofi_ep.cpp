@@ -179,7 +179,7 @@ void bind_fid(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
   ep.bound.push_back(other);
 }
 
-// A connected endpoint's queues are read while it waits for its connection.
+// Of what is not to be used before enable(). A connected endpoint's queues are read while it waits for its connection.
 template <typename T>
 void bind_progress(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
   bind_fid(ep, other, flags);
@@ -219,17 +219,17 @@ nb::object name_of(Core& self, bool peer) {
   return ofi_address(room.data(), std::min(length, room.size()), ep.domain->text_addresses);
 }
 
-void set_name(Core& self, nb::handle address) {
+void set_name(Core& self, const nb::bytes& address) {
   OfiEp& ep = ofi_open(self, "ep.setname");
-  std::string bytes = ofi_address_bytes(address, "ep.setname", ep.domain->text_addresses);
+  std::string bytes = ofi_address_bytes(address, ep.domain->text_addresses);
   const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::setname);
   if (call == nullptr) ofi_raise_missing("ep.setname");
   ofi_check("ep.setname", call(ep.h.fid, bytes.data(), bytes.size()));
 }
 
-void connect(Core& self, nb::handle address, const nb::bytes& param) {
+void connect(Core& self, const nb::bytes& address, const nb::bytes& param) {
   OfiEp& ep = ofi_open(self, "ep.connect");
-  const std::string bytes = ofi_address_bytes(address, "ep.connect", ep.domain->text_addresses);
+  const std::string bytes = ofi_address_bytes(address, ep.domain->text_addresses);
   const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::connect);
   if (call == nullptr) ofi_raise_missing("ep.connect");
   ofi_check("ep.connect", call(ep.get(), bytes.data(), param.c_str(), param.size()));
@@ -390,7 +390,7 @@ void register_ofi_endpoint(Module& m) {
           "bind_av",
           [](Core& self, OfiCore<OfiAv>& av, uint64_t flags) {
             (void)ofi_open(av, "ep.bind");
-            bind_fid(ofi_open(self, "ep.bind"), av.box, flags);
+            bind_progress(ofi_open(self, "ep.bind"), av.box, flags);
             self.box->av = av.box;
             tell_aliases(*self.box);
           },
@@ -405,6 +405,7 @@ void register_ofi_endpoint(Module& m) {
       .def("enable_core",
            [](Core& self) {
              OfiEp& ep = ofi_open(self, "ep.enable");
+             if (ep.enabled) return;  // another thread was first
              ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
              ep.enabled = true;
              ep.release_unready();

@@ -108,7 +108,8 @@ void register_ofi_event_queues(Module& m) {
           [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
             return words_of(self, prov_errno, err_data, "eq.strerror");
           },
-          nb::arg("prov_errno"), nb::arg("err_data"));
+          nb::arg("prov_errno"), nb::arg("err_data"),
+          nb::sig("def strerror_core(self, prov_errno: int, err_data: bytes) -> str"));
 }
 
 }  // namespace weft::bind

@@ -231,22 +231,24 @@ nb::list find_infos(uint32_t version, std::optional<std::string> node, std::opti
 nb::object ofi_address(const void* data, size_t length, bool as_text) {
   const char* chars = static_cast<const char*>(data);
   if (!as_text) return nb::bytes(chars, length);
-  return nb::str(chars, ::strnlen(chars, length));
+  const auto size = static_cast<Py_ssize_t>(::strnlen(chars, length));
+  const nb::object made = nb::steal(PyUnicode_DecodeUTF8(chars, size, "surrogateescape"));  // a name may be any bytes
+  if (!made.is_valid()) throw nb::python_error();
+  return made;
 }
 
-std::string ofi_address_bytes(nb::handle address, const char* call, bool as_text) {
-  if (PyBytes_Check(address.ptr())) {
-    std::string bytes(PyBytes_AS_STRING(address.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(address.ptr())));
-    if (as_text) bytes.push_back('\0');
-    return bytes;
-  }
-  if (as_text && PyUnicode_Check(address.ptr())) {
-    std::string chars = nb::cast<std::string>(address);
-    chars.push_back('\0');
-    return chars;
-  }
-  raise(fi_err::kEINVAL, std::string(call) + ": an address of this provider is " + (as_text ? "a str" : "bytes") +
-                             ", as getname() returns it");
+nb::object ofi_words(const char* words) {
+  if (words == nullptr) return nb::str("");
+  const nb::object made =
+      nb::steal(PyUnicode_DecodeUTF8(words, static_cast<Py_ssize_t>(std::strlen(words)), "replace"));
+  if (!made.is_valid()) throw nb::python_error();
+  return made;
+}
+
+std::string ofi_address_bytes(const nb::bytes& address, bool as_text) {
+  std::string bytes(address.c_str(), address.size());
+  if (as_text) bytes.push_back('\0');
+  return bytes;
 }
 
 void register_ofi_info(Module& m) {

@@ -105,6 +105,7 @@ int OfiHandle::shut() noexcept {
     const timespec moment{0, 200'000};
     ::nanosleep(&moment, nullptr);
   }
+  if (fid == nullptr) return refused;  // another thread closed it meanwhile
   const int r = fid->ops->close(fid);
   closing = false;
   if (r == 0) fid = nullptr;
@@ -141,7 +142,7 @@ constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
 constexpr size_t kRxmBufferSize = 16384;
 
 void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info, bool peeks,
-                    bool soft_groups) {
+                    bool early_names, bool soft_groups) {
   OfiFabric& f = ofi_open(fabric, "fi_domain");
   const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::domain);
   if (call == nullptr) ofi_raise_missing("fi_domain");
@@ -155,6 +156,7 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   box->text_addresses = info.info->addr_format == kFormatText;
   box->mr_local = (info.info->domain->mr_mode & kMrLocal) != 0;
   box->peeks = peeks;
+  box->early_names = early_names;
   box->soft_groups = soft_groups;
   if (box->soft_groups) {
     const char* set = std::getenv("FI_OFI_RXM_BUFFER_SIZE");
@@ -212,10 +214,21 @@ void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, i
   new (self) OfiCore<OfiAv>{box};
 }
 
+// The vector, open, and able to take addresses.
+OfiAv& taking(OfiCore<OfiAv>& self, const char* call) {
+  OfiAv& av = ofi_open(self, call);
+  if (av.h.unready != 0 && !av.domain->early_names) {
+    raise(fi_err::kEOPBADSTATE, std::string(call) +
+                                    ": an endpoint that is bound to the vector is not enabled, and this provider of "
+                                    "libfabric then ends the process\n  try: ep.enable() first, or ep.close()");
+  }
+  return av;
+}
+
 // given: under FI_AV_USER_ID an id for the peer, under FI_AUTH_KEY the fi_addr of a key.
-uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags, std::optional<uint64_t> given) {
-  OfiAv& av = ofi_open(self, "av.insert");
-  const std::string bytes = ofi_address_bytes(address, "av.insert", av.domain->text_addresses);
+uint64_t insert_one(OfiCore<OfiAv>& self, const nb::bytes& address, uint64_t flags, std::optional<uint64_t> given) {
+  OfiAv& av = taking(self, "av.insert");
+  const std::string bytes = ofi_address_bytes(address, av.domain->text_addresses);
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
   if (call == nullptr) ofi_raise_missing("av.insert");
   std::array<char, kOfiAddressMax> room{};  // some providers read the longest address that they have
@@ -232,7 +245,7 @@ uint64_t insert_one(OfiCore<OfiAv>& self, nb::handle address, uint64_t flags, st
 // Inserts addresses of one size, with an event that has `number` as its context. (what the library returned, fi_addrs).
 nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& addresses, uint64_t flags,
                             uint64_t number) {
-  OfiAv& av = ofi_open(self, "av.insert");
+  OfiAv& av = taking(self, "av.insert");
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
   if (call == nullptr) ofi_raise_missing("av.insert");
   std::string room;
@@ -249,7 +262,7 @@ nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& 
 
 uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, std::optional<std::string> service,
                         uint64_t flags) {
-  OfiAv& av = ofi_open(self, "av.insertsvc");
+  OfiAv& av = taking(self, "av.insertsvc");
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insertsvc);
   if (call == nullptr) ofi_raise_missing("av.insertsvc");
   ofi::Addr found = ~uint64_t{0};
@@ -263,7 +276,7 @@ uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, s
 
 std::vector<uint64_t> insert_symmetric(OfiCore<OfiAv>& self, const std::string& node, size_t nodes,
                                        const std::string& service, size_t services, uint64_t flags) {
-  OfiAv& av = ofi_open(self, "av.insertsym");
+  OfiAv& av = taking(self, "av.insertsym");
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insertsym);
   if (call == nullptr) ofi_raise_missing("av.insertsym");
   if (nodes > 1 << 20 || services > 1 << 20) raise(fi_err::kEINVAL, "av.insertsym: too many addresses");
@@ -276,8 +289,16 @@ std::vector<uint64_t> insert_symmetric(OfiCore<OfiAv>& self, const std::string& 
   return found;
 }
 
+// The library does not check a fi_addr. Another thread may have removed one since Python looked.
+void expect_known(const OfiAv& av, uint64_t fi_addr, const char* call) {
+  if (av.knows(fi_addr)) return;
+  raise(fi_err::kEINVAL, std::string(call) + ": fi_addr " + std::to_string(fi_addr) +
+                             " is not in the vector\n  try: what av.insert() returned, before av.remove()");
+}
+
 void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
   OfiAv& av = ofi_open(self, "av.remove");
+  expect_known(av, fi_addr, "av.remove");
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::remove);
   if (call == nullptr) ofi_raise_missing("av.remove");
   ofi_check("av.remove", call(av.get(), &fi_addr, 1, flags));
@@ -286,6 +307,7 @@ void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
 
 nb::object look_up(OfiCore<OfiAv>& self, uint64_t fi_addr) {
   OfiAv& av = ofi_open(self, "av.lookup");
+  expect_known(av, fi_addr, "av.lookup");
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::lookup);
   if (call == nullptr) ofi_raise_missing("av.lookup");
   std::array<char, kOfiAddressMax> room{};
@@ -294,16 +316,16 @@ nb::object look_up(OfiCore<OfiAv>& self, uint64_t fi_addr) {
   return ofi_address(room.data(), std::min(length, room.size()), av.domain->text_addresses);
 }
 
-std::string text_of(OfiCore<OfiAv>& self, nb::handle address) {
+nb::object text_of(OfiCore<OfiAv>& self, const nb::bytes& address) {
   OfiAv& av = ofi_open(self, "av.straddr");
-  const std::string bytes = ofi_address_bytes(address, "av.straddr", av.domain->text_addresses);
+  const std::string bytes = ofi_address_bytes(address, av.domain->text_addresses);
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::straddr);
   if (call == nullptr) ofi_raise_missing("av.straddr");
   std::array<char, kOfiAddressMax> in{}, out{};
   std::memcpy(in.data(), bytes.data(), std::min(bytes.size(), in.size()));
   size_t length = out.size();
   const char* found = call(av.get(), in.data(), out.data(), &length);
-  return found == nullptr ? "" : found;
+  return ofi_words(found);
 }
 
 uint64_t insert_auth_key(OfiCore<OfiAv>& self, const nb::bytes& key, uint64_t flags) {
@@ -369,11 +391,12 @@ void register_ofi(Module& m) {
           nb::arg("fids"), nb::sig("def trywait(self, fids: Sequence[int]) -> bool"),
           "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
   Class<OfiCore<OfiDomain>>(m, "OfiDomainCore", "A domain of a real libfabric.")
-      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("peeks"), nb::arg("soft_groups"),
-           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, soft_groups: bool) -> None"),
-           "peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. soft_groups: collectives are libfabric's own, "
-           "over "
-           "messages.")
+      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("peeks"), nb::arg("early_names"),
+           nb::arg("soft_groups"),
+           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, early_names: bool, "
+                   "soft_groups: bool) -> None"),
+           "peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. early_names: a vector takes addresses before "
+           "its endpoints are enabled. soft_groups: collectives are libfabric's own, over messages.")
       .def("close_core",
            [](OfiCore<OfiDomain>& c) {
              const int r = c.box->h.shut();
@@ -415,7 +438,7 @@ void register_ofi(Module& m) {
       .def("close_core", [](OfiCore<OfiAv>& c) { close_core(c, "av.close"); })
       .def_prop_ro("in_use", &ofi_in_use<OfiAv>, "True while an object that uses this one exists.")
       .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"), nb::arg("given").none() = nb::none(),
-           nb::sig("def insert_one(self, address: bytes | str, flags: int, given: int | None = None) -> int"),
+           nb::sig("def insert_one(self, address: bytes, flags: int, given: int | None = None) -> int"),
            "fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.")
       .def("insert_event", &insert_with_event, nb::arg("addresses"), nb::arg("flags"), nb::arg("number"),
            nb::sig(
@@ -435,7 +458,7 @@ void register_ofi(Module& m) {
            nb::arg("svccnt"), nb::arg("flags"))
       .def("_remove_one", &remove_one, nb::arg("fi_addr"), nb::arg("flags"))
       .def("_lookup", &look_up, nb::arg("fi_addr"), nb::sig("def _lookup(self, fi_addr: int) -> bytes | str"))
-      .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes | str) -> str"))
+      .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes) -> str"))
       .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
   register_ofi_queues(m);
   register_ofi_counters(m);
@@ -474,9 +497,9 @@ void register_ofi(Module& m) {
           nb::arg("handle"), nb::arg("param"))
       .def(
           "setname_core",
-          [](OfiCore<OfiPep>& self, nb::handle address, bool text) {
+          [](OfiCore<OfiPep>& self, const nb::bytes& address, bool text) {
             OfiPep& pep = ofi_open(self, "pep.setname");
-            std::string bytes = ofi_address_bytes(address, "pep.setname", text);
+            std::string bytes = ofi_address_bytes(address, text);
             const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::setname);
             if (call == nullptr) ofi_raise_missing("pep.setname");
             ofi_check("pep.setname", call(pep.h.fid, bytes.data(), bytes.size()));

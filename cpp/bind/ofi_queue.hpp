@@ -42,7 +42,7 @@ uint64_t number_of_fid(const OfiCore<T>& core) {
 }
 
 template <typename T>
-std::string words_of(OfiCore<T>& self, int prov_errno, const nb::bytes& err_data, const char* name) {
+nb::object words_of(OfiCore<T>& self, int prov_errno, const nb::bytes& err_data, const char* name) {
   T& t = ofi_open(self, name);
   std::array<char, 512> room{};
   using Ops = std::remove_pointer_t<decltype(t.get()->ops)>;
@@ -50,7 +50,7 @@ std::string words_of(OfiCore<T>& self, int prov_errno, const nb::bytes& err_data
   const char* found = call == nullptr ? nullptr
                                       : call(t.get(), prov_errno, err_data.size() != 0 ? err_data.c_str() : nullptr,
                                              room.data(), room.size());
-  return found == nullptr ? "" : found;
+  return ofi_words(found);
 }
 
 }  // namespace weft::bind

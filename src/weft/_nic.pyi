@@ -3191,9 +3191,9 @@ class OfiFabricCore:
 class OfiDomainCore:
     """A domain of a real libfabric."""
 
-    def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, soft_groups: bool) -> None:
+    def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, early_names: bool, soft_groups: bool) -> None:
         """
-        peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. soft_groups: collectives are libfabric's own, over messages.
+        peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. early_names: a vector takes addresses before its endpoints are enabled. soft_groups: collectives are libfabric's own, over messages.
         """
 
     def close_core(self) -> None: ...
@@ -3234,7 +3234,7 @@ class OfiAddressVectorCore:
     def in_use(self) -> bool:
         """True while an object that uses this one exists."""
 
-    def insert_one(self, address: bytes | str, flags: int, given: int | None = None) -> int:
+    def insert_one(self, address: bytes, flags: int, given: int | None = None) -> int:
         """
         fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.
         """
@@ -3254,7 +3254,7 @@ class OfiAddressVectorCore:
 
     def insertsym_core(self, node: str, nodecnt: int, service: str, svccnt: int, flags: int) -> list[int]: ...
 
-    def straddr_core(self, address: bytes | str) -> str: ...
+    def straddr_core(self, address: bytes) -> str: ...
 
     def set_user_id_core(self, fi_addr: int, user_id: int, flags: int) -> None: ...
 
@@ -3568,9 +3568,9 @@ class OfiEndpointCore:
 
     def getpeer_core(self) -> bytes | str: ...
 
-    def setname_core(self, address: object) -> None: ...
+    def setname_core(self, address: bytes) -> None: ...
 
-    def connect_core(self, address: object, param: bytes) -> None: ...
+    def connect_core(self, address: bytes, param: bytes) -> None: ...
 
     def accept_core(self, param: bytes) -> None: ...
 
@@ -3670,7 +3670,7 @@ class OfiPassiveEndpointCore:
 
     def reject_core(self, handle: int, param: bytes) -> None: ...
 
-    def setname_core(self, address: object, text: bool) -> None: ...
+    def setname_core(self, address: bytes, text: bool) -> None: ...
 
     def getname_core(self, text: bool) -> bytes | str: ...
 

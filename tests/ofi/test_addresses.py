@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import socket
+import threading
 import weakref
 from typing import Any
 
@@ -262,3 +263,42 @@ def test_chosen_name_of_another_process_is_busy() -> None:
     assert done.returncode == 0, done.stderr
     assert f"has the address {name!r}" in done.stdout
     assert "try: another address" in done.stdout
+
+
+def test_name_that_is_no_text_comes_back_as_it_was_inserted() -> None:
+    """A name of shm is that of a file: any bytes but NUL."""
+    with pair("ofi:shm") as (a, _):
+        peer = a.av.insert(b"\xff\xfe-name")
+        name = a.av.lookup(peer)
+        assert name == "\udcff\udcfe-name"
+        assert a.av.lookup(a.av.insert(name)) == name
+        assert "-name" in a.av.straddr(name)
+        with pytest.raises(fi.InvalidArgument, match="no address"):
+            a.av.insert("\ud800")
+
+
+@pytest.mark.parametrize("addr", [("127.0.0.1", 9), memoryview(b"a\0b"), "a\0b", b""])
+def test_address_that_is_no_name_is_refused_by_a_provider_of_names(addr: object) -> None:
+    with pair("ofi:shm") as (a, _), pytest.raises(fi.InvalidArgument, match="no address"):
+        a.av.insert(addr)
+
+
+def test_address_is_removed_once_by_many_threads(provider: str) -> None:
+    """The library does not check: a second removal would end the process."""
+    with pair(provider) as (a, b):
+        for _ in range(50):
+            peer, answers = a.to(b), []
+
+            def remove(peer: int = peer, answers: list[bool] = answers) -> None:
+                try:
+                    a.av.remove(peer)
+                    answers.append(True)
+                except fi.InvalidArgument:
+                    answers.append(False)
+
+            threads = [threading.Thread(target=remove) for _ in range(3)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join(30)
+            assert sorted(answers) == [False, False, True]

@@ -97,3 +97,13 @@ def test_written_event_has_any_number_also_of_a_connection(parts: Parts, event: 
         assert [eq.read(), eq.sread(timeout=30)] == [(event, "first"), (event, None)]
         with pytest.raises(fi.Again):
             eq.sread(timeout=0.01)  # the default wait object: its limit holds
+
+
+@pytest.mark.parametrize("event", [1 << 32, (1 << 64) - 1])
+def test_written_event_of_more_than_32_bits_is_refused_by_its_number(parts: Parts, event: int) -> None:
+    with parts.fabric.eq_open(flags=fi.WRITE) as eq:
+        with pytest.raises(fi.InvalidArgument, match=rf"event is {event}; .*32 bits"):
+            eq.write(event, "mine")
+        assert eq.read() is None
+        eq.write((1 << 32) - 1, "mine")
+        assert eq.read() == ((1 << 32) - 1, "mine")

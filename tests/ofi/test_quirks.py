@@ -114,6 +114,68 @@ except fi.BadState:
 
 
 @pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_strerror_of_a_queue_without_an_endpoint_is_a_text(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+alone = domain.cq_open()
+print([type(alone.strerror(number)).__name__ for number in (0, 11, -1, 2**31 - 1)])
+"""
+    )
+    assert said.splitlines()[-1] == str(["str"] * 4)
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_error_entry_after_the_endpoint_closed_is_read_or_not_there(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+ep.enable()
+ep.trecv(bytearray(8), tag=1, context="receive")
+ep.cancel("receive")
+ep.close()
+try:
+    print(cq.readerr().err == fi.ECANCELED)
+except fi.Again:
+    print(True)
+"""
+    )
+    assert said.splitlines()[-1] == "True"
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_error_entries_are_read_after_enable_alone(provider: str) -> None:
+    """The read lets the library work for the endpoints that are bound to the queue."""
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+for _ in range(2):
+    try:
+        cq.readerr()
+    except fi.FabricError as e:
+        print(type(e).__name__)
+    ep.enable()
+"""
+    )
+    assert said.splitlines()[-2:] == ["BadState", "Again"]
+
+
+def test_address_before_enable_is_refused() -> None:
+    said = says(
+        OPENED.format(provider="ofi:shm", more="")
+        + """
+try:
+    av.insert("fi_shm://1:0:0")
+except fi.BadState as e:
+    print("ep.enable() first" in str(e))
+ep.enable()
+print(type(av.insert("fi_shm://1:0:0")).__name__)
+"""
+    )
+    assert said.splitlines()[-2:] == ["True", "int"]
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
 def test_discard_without_peek_or_claim_is_refused(provider: str) -> None:
     said = says(
         OPENED.format(provider=provider, more="")
@@ -163,6 +225,11 @@ def test_quirk_holds_for_its_providers_and_versions(monkeypatch: pytest.MonkeyPa
     assert quirks.has("ofi:tcp;ofi_rxm", Quirk.SREAD_AFTER_CLOSE_CRASHES)
     assert not quirks.has("ofi:shm", Quirk.SREAD_AFTER_CLOSE_CRASHES)
     assert not quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
+    assert quirks.has("ofi:tcp;ofi_rxm", Quirk.STRERROR_ASKS_ENDPOINT)
+    assert not quirks.has("ofi:tcp", Quirk.STRERROR_ASKS_ENDPOINT)
+    at[0] = 2 << 16
+    assert not quirks.has("ofi:tcp", Quirk.SREAD_AFTER_CLOSE_CRASHES)
+    assert quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
     at[0] = 2 << 16 | 5
     assert not quirks.has("ofi:tcp", Quirk.SREAD_AFTER_CLOSE_CRASHES)
     assert quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
@@ -171,7 +238,14 @@ def test_quirk_holds_for_its_providers_and_versions(monkeypatch: pytest.MonkeyPa
 @pytest.mark.no_library
 @pytest.mark.parametrize("quirk", list(Quirk), ids=lambda quirk: quirk.name)
 def test_quirk_names_a_test_that_exists(quirk: Quirk) -> None:
-    assert (HERE / quirk.value.test).is_file()
+    file, _, name = quirk.value.test.partition("::")
+    assert f"def {name}" in (HERE / file).read_text()
+
+
+@pytest.mark.no_library
+def test_quirks_are_told_apart() -> None:
+    """Enum makes one of two members with equal values an alias of the other."""
+    assert len(Quirk) == len(Quirk.__members__)
 
 
 @pytest.mark.no_library

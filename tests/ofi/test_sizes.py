@@ -140,3 +140,24 @@ def test_signal_of_a_queue_without_waiters_is_refused(provider: str) -> None:
         with pytest.raises(fi.InvalidArgument, match=r"WAIT_NONE.*\n.*WAIT_FD"):
             queue.signal()
         queue.close()
+
+
+@pytest.mark.parametrize("number", [1 << 31, 1 << 32, (1 << 64) - 1])
+def test_number_that_is_no_c_int_is_refused_in_words_of_the_caller(provider: str, number: int) -> None:
+    """The library's struct has an int; the text names the argument, or is the library's."""
+    with pair(provider) as (a, _):
+        calls: list[Callable[[], Any]] = [
+            lambda: a.domain.query_atomic(number, fi.SUM),
+            lambda: a.domain.query_atomic(fi.UINT64, number),
+            lambda: a.ep.atomicvalid(number, fi.SUM),
+            lambda: a.ep.atomicvalid(fi.UINT64, number),
+            lambda: a.ep.getopt(number, fi.OPT_MIN_MULTI_RECV),
+            lambda: a.ep.getopt(fi.OPT_ENDPOINT, number),
+            lambda: a.ep.setopt(number, fi.OPT_MIN_MULTI_RECV, 1),
+        ]
+        for call in calls:
+            with pytest.raises(fi.FabricError) as refused:
+                call()
+            assert "_core" not in str(refused.value)
+        with pytest.raises(fi.InvalidArgument, match="prov_errno"):
+            a.cq.strerror(1 << 32)

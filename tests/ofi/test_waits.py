@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.ofi.support import drain, pair, post, until
+from tests.ofi.support import drain, pair, post, run_program, until
 
 from weft import fi
 
@@ -137,3 +137,37 @@ def test_closing_a_queue_ends_its_wait() -> None:
         cq.close()
         thread.join(30)
         assert isinstance(said[0], (fi.Canceled, fi.BadState)), said
+
+
+def test_queue_is_closed_by_two_threads_at_once_while_a_third_waits(provider: str) -> None:
+    ended = run_program(
+        """
+import sys, threading
+from tests.ofi.support import offer
+from weft import fi
+info = offer(sys.argv[1])
+domain = fi.Fabric(info.fabric_attr).domain(info)
+found = []
+def wait(cq):
+    try:
+        cq.sread(timeout=20)
+    except fi.FabricError as e:
+        found.append(type(e).__name__)
+for _ in range(20):
+    cq = domain.cq_open()
+    begun = threading.Event()
+    waits = threading.Thread(target=lambda: (begun.set(), wait(cq)))
+    waits.start()
+    begun.wait()
+    closers = [threading.Thread(target=cq.close) for _ in range(3)]
+    for one in closers:
+        one.start()
+    for one in (*closers, waits):
+        one.join()
+    assert cq.closed
+print(set(found) <= {"Canceled", "BadState"}, len(found))
+""",
+        provider,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert ended.stdout.splitlines()[-1] == "True 20"

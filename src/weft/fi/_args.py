@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from .. import errors
 
-__all__ = ["U64_MAX", "command", "each", "integer", "least", "maybe", "octets", "seconds", "text", "whole"]
+__all__ = ["U64_MAX", "c_int", "command", "each", "integer", "least", "maybe", "octets", "seconds", "text", "whole"]
 
 U64_MAX = (1 << 64) - 1
 
@@ -51,6 +51,11 @@ def command(op: str, /, **one: Any) -> int:
     if not -(1 << 31) <= number < 1 << 32:
         raise errors.InvalidArgument(f"{op}: {name} is {number}; it has to be a C int")
     return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def c_int(value: Any) -> int:
+    """A number that `whole` has passed, as a C int that names the same, or nothing: numbers of enumerations."""
+    return min(int(value), (1 << 31) - 1)
 
 
 def least(op: str, most: int, /, **sizes: Any) -> None:

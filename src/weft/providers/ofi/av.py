@@ -11,7 +11,7 @@ from ...fi.av_set import AvSetAttr
 from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno, Flag
 from ._common import Real, later, stands_for, unless_used
 from .av_set import RealAvSet
-from .info import packed
+from .info import octets_of, packed
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -112,7 +112,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         for name, number in zip(names, given, strict=True):
             try:
                 found.append(
-                    self.insert_one(packed_or_text(name, self._format()), int(flags) & ~int(AvFlag.SYNC_ERR), number)
+                    self.insert_one(packed_name(name, self._format()), int(flags) & ~int(AvFlag.SYNC_ERR), number)
                 )
                 if found[-1] not in self._inserted:
                     new.append(found[-1])
@@ -158,8 +158,9 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     def _insert_with_event(self, names: list[Any], one: bool, flags: int, context: Any) -> Any:
         raw: list[bytes] = []
         for name in names:
-            found = packed_or_text(name, self._format())
-            raw.append(found.encode() + b"\0" if isinstance(found, str) else found)
+            raw.append(packed_name(name, self._format()))
+            if self._format() == AddrFormat.ADDR_STR:
+                raw[-1] += b"\0"
         if len({len(each) for each in raw}) > 1:
             raise errors.InvalidArgument(
                 "av.insert: with events, the addresses of a call have one size\n  try: a call for each", op="av.insert"
@@ -300,7 +301,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     def straddr(self, addr: object) -> str:
         """An address in printable form (fi_av_straddr)."""
         _handle.check(self, "av.straddr")
-        return self.straddr_core(packed_or_text(addr, self._format()))
+        return self.straddr_core(packed_name(addr, self._format()))
 
     def close(self) -> None:
         """Close the vector (fi_close). Raises Busy while an endpoint uses it."""
@@ -319,20 +320,25 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         return f"<AddressVector {self.domain.provider.name} {state}>"
 
 
-def packed_or_text(addr: Any, addr_format: int) -> bytes | str:
-    """An address as the extension takes it: text under FI_ADDR_STR, otherwise bytes. Raises InvalidArgument.
+def packed_name(addr: Any, addr_format: int) -> bytes:
+    """An address as the extension takes it: under FI_ADDR_STR a name without its NUL. Raises InvalidArgument.
 
     The library does not check: it would read past the end of a short socket address, and cut a long name.
     """
-    if addr_format == AddrFormat.ADDR_STR and isinstance(addr, (str, bytes, bytearray)):
-        raw = addr.encode() if isinstance(addr, str) else bytes(addr)
+    if addr_format == AddrFormat.ADDR_STR:
+        if not isinstance(addr, (str, bytes, bytearray)):
+            raise errors.InvalidArgument(
+                f"{addr!r} is no address of this provider, which has names: str or bytes\n"
+                "  try: what getname() returned at the peer"
+            )
+        raw = octets_of(addr) if isinstance(addr, str) else bytes(addr)
         name = raw.removesuffix(b"\0")
         if not name or b"\0" in name or len(name) > _NAME_MAX:
             raise errors.InvalidArgument(
                 f"{addr!r} is no address of this provider: 1 to {_NAME_MAX} bytes, no NUL\n"
                 "  try: what getname() returned at the peer"
             )
-        return addr if isinstance(addr, str) else raw
+        return name
     packed_addr = packed(addr, addr_format)
     if packed_addr is None:
         raise errors.InvalidArgument("None is no address\n  try: what getname() returned at the peer")

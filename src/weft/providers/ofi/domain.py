@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RealDomain"]
 
-_INT_MAX = 2**31 - 1
-
 
 def _class() -> type:
     from ...fi.domain import Domain
@@ -79,6 +77,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
             fabric._core,
             fabric.native(self.info),
             not has(name, Quirk.IGNORES_PEEK),
+            not has(name, Quirk.INSERT_BEFORE_ENABLE_CRASHES),
             not has(name, Quirk.OWN_COLLECTIVES),
         )
         self._site = _handle.here(3)
@@ -326,7 +325,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
         """Whether an atomic operation is supported, and on how many elements a call (fi_query_atomic)."""
         _handle.check(self, "query_atomic")
         _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
-        return AtomicAttr(*self.query_atomic_core(int(datatype), int(op), int(flags)))
+        return AtomicAttr(*self.query_atomic_core(_args.c_int(datatype), _args.c_int(op), int(flags)))
 
     def query_collective(self, coll: int, attr: CollectiveAttr | None = None, flags: int = 0) -> CollectiveAttr:
         """Whether the library has a collective, and its limits (fi_query_collective); arguments as `fi.Domain`'s.
@@ -345,7 +344,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
             attr = CollectiveAttr()
         _handle.expect(attr, CollectiveAttr, op, "attr")
         _args.whole(op, op=attr.op, datatype=attr.datatype)
-        kind, op_number, datatype = (min(int(one), _INT_MAX) for one in (coll, attr.op, attr.datatype))
+        kind, op_number, datatype = map(_args.c_int, (coll, attr.op, attr.datatype))
         count, size, attr.max_members, attr.mode = self.query_collective_core(kind, op_number, datatype, int(flags))
         attr.datatype_attr = AtomicAttr(count, size)
         return attr

@@ -14,7 +14,7 @@ from ...fi import _args, _handle
 from ...fi.attrs import Info
 from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
 from ._common import Real, later, stands_for, unless_used
-from .av import RealAddressVector, packed_or_text
+from .av import RealAddressVector, packed_name
 from .av_set import RealAvSet
 from .eq import RealEventQueue
 from .group import RealCollectiveGroup, join
@@ -227,7 +227,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         if self._chose_name or not isinstance(name, str):
             raise self._name_is_taken(name)
         del _names[name]
-        self.setname_core(f"{name}:{secrets.randbits(31)}")
+        self.setname_core(packed_name(f"{name}:{secrets.randbits(31)}", int(self.info.addr_format)))
         self._take_name()
 
     @staticmethod
@@ -264,7 +264,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
             raise errors.BadState(
                 f"ep.setname: {self!r} has its address already\n  try: before ep.enable()", op="ep.setname"
             )
-        self.setname_core(packed_or_text(addr, int(self.info.addr_format)))
+        self.setname_core(packed_name(addr, int(self.info.addr_format)))
         self._chose_name = True
 
     # ---- connections -------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         if to is None:
             raise errors.InvalidArgument(f"{op}: no address was given, and the endpoint's info has no dest_addr", op=op)
         self.enable()
-        self.connect_core(packed_or_text(to, int(self.info.addr_format)), data)
+        self.connect_core(packed_name(to, int(self.info.addr_format)), data)
 
     def accept(self, param: Any = None, paramlen: int | None = None) -> None:
         """Accept the request that the endpoint was opened with (fi_accept). Raises the library's refusal."""
@@ -347,10 +347,9 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         """An endpoint option (fi_getopt), as a number. Raises the library's refusal (NoProtocolOption)."""
         op = "ep.getopt"
         _handle.check(self, op)
-        _args.whole(op, level=level)
-        name = _args.command(op, optname=optname)
+        level, name = _args.command(op, level=level), _args.command(op, optname=optname)
         if not self._enabled and self._has(Quirk.GETOPT_BEFORE_ENABLE_CRASHES):
-            asked = [value for where, option, value, _ in self._options if (where, option) == (int(level), name)]
+            asked = [value for where, option, value, _ in self._options if (where, option) == (level, name)]
             if not asked:
                 raise errors.BadState(
                     f"{op}: {self.domain.provider.name} knows its options when the endpoint is enabled\n"
@@ -358,16 +357,16 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                     op=op,
                 )
             return asked[-1]
-        return self.getopt_core(int(level), name)
+        return self.getopt_core(level, name)
 
     def setopt(self, level: int, optname: int, optval: Any) -> None:
         """Set an endpoint option (fi_setopt). Raises the library's refusal (NoProtocolOption)."""
         op = "ep.setopt"
         _handle.check(self, op)
-        _args.whole(op, level=level, optval=optval)
-        name = _args.command(op, optname=optname)
+        _args.whole(op, optval=optval)
+        level, name = _args.command(op, level=level), _args.command(op, optname=optname)
         size = _SIZES.get(name, 8) if level == OptLevel.OPT_ENDPOINT else 8
-        asked = int(level), name, int(optval), size
+        asked = level, name, int(optval), size
         if not self._enabled and self._has(Quirk.OPTION_BEFORE_ENABLE_CRASHES):
             self._options.append(asked)
         else:
@@ -388,7 +387,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     def _valid(self, datatype: int, op: int, family: int) -> int:
         _handle.check(self, "ep.atomicvalid")
         _args.whole("ep.atomicvalid", datatype=datatype, op=op)
-        return self.valid_core(int(datatype), int(op), family)
+        return self.valid_core(_args.c_int(datatype), _args.c_int(op), family)
 
     def tx_size_left(self) -> int:
         """Operations that fit at least (fi_tx_size_left; deprecated). Raises the library's refusal."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ __all__ = ["RealEventQueue"]
 
 _SLICE_MS = 50
 _SLICE_JOINING_MS = 1  # while a join needs progress, which a wait in the library does not make
+_EVENT_MAX = (1 << 32) - 1
 _CM = (int(EqEvent.CONNREQ), int(EqEvent.CONNECTED), int(EqEvent.SHUTDOWN))
 
 
@@ -167,6 +167,12 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         """Insert the application's own event (fi_eq_write). Raises the library's refusal."""
         _handle.check(self, "eq.write")
         _args.whole("eq.write", event=event, flags=flags)
+        if int(event) > _EVENT_MAX:
+            raise errors.InvalidArgument(
+                f"eq.write: event is {event}; the library's events are numbers of 32 bits, 0 to 2**32 - 1\n"
+                "  try: a smaller number, and yours in the entry",
+                op="eq.write",
+            )
         number = next(self._numbers)
         self._written[number] = entry
         try:
@@ -178,9 +184,9 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """What a provider error number means (fi_eq_strerror)."""
         _handle.check(self, "eq.strerror")
-        _args.integer("eq.strerror", prov_errno=prov_errno)
+        number = _args.command("eq.strerror", prov_errno=prov_errno)
         data = bytes(err_data) if isinstance(err_data, (bytes, bytearray, memoryview)) else b""
-        return self.strerror_core(operator.index(prov_errno), data)
+        return self.strerror_core(number, data)
 
     def pending(self) -> int:
         """1 if an event or error waits, else 0: the library does not tell how many it has."""

@@ -25,9 +25,10 @@ from ...fi.policy import Asked
 from ...flags import AddrFormat, EpType, Flag, Mode
 from .library import PREFIX, load
 
-__all__ = ["candidates", "packed", "to_native", "to_python"]
+__all__ = ["candidates", "octets_of", "packed", "to_native", "to_python"]
 
 _OURS = int(Mode.CONTEXT | Mode.CONTEXT2)  # duties of the application that the extension fulfils
+_ANY = "surrogateescape"  # names may have any bytes: those that are no text are escaped, as os.fsdecode() does
 _PARTS: dict[str, type[Any]] = {
     "tx_attr": TxAttr,
     "rx_attr": RxAttr,
@@ -60,7 +61,7 @@ def to_python(native: _nic.OfiInfo) -> Info:
         info.fabric_attr.prov_name = PREFIX + str(info.fabric_attr.prov_name)
     for name in ("src_addr", "dest_addr"):
         raw = found[name]
-        setattr(info, name, raw.split(b"\0")[0].decode() if text and raw is not None else raw)
+        setattr(info, name, raw.split(b"\0")[0].decode(errors=_ANY) if text and raw is not None else raw)
     if found["nic"] is not None:
         info.nic = _filled(NicAttr, found["nic"])
     return info
@@ -158,7 +159,7 @@ def packed(address: Any, addr_format: int) -> bytes | None:
     if isinstance(address, (bytes, bytearray, memoryview)):
         return bytes(address) + (b"\0" if addr_format == AddrFormat.ADDR_STR else b"")
     if isinstance(address, str) and addr_format == AddrFormat.ADDR_STR:
-        return address.encode() + b"\0"
+        return octets_of(address) + b"\0"
     if isinstance(address, str):
         host, _, port = address.rpartition("://")[2].rpartition(":")
         if host and port.isascii() and port.isdecimal():
@@ -169,6 +170,14 @@ def packed(address: Any, addr_format: int) -> bytes | None:
         f"{address!r} is no address of this provider\n"
         "  try: what getname() returned at the peer, or (host, port) for providers over IP"
     )
+
+
+def octets_of(name: str) -> bytes:
+    """The bytes of a name under FI_ADDR_STR. Raises InvalidArgument for a str that is of no bytes."""
+    try:
+        return name.encode(errors=_ANY)
+    except UnicodeEncodeError as reason:
+        raise errors.InvalidArgument(f"{name!r} is no address of this provider: {reason}") from None
 
 
 def _sockaddr(host: str, port: Any) -> bytes:

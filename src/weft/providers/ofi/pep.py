@@ -9,7 +9,7 @@ from ...fi import _args, _handle
 from ...fi.attrs import Info, dupinfo
 from ...flags import AddrFormat
 from ._common import Real, stands_for
-from .av import packed_or_text
+from .av import packed_name
 from .eq import RealEventQueue
 from .quirks import Quirk, has
 from .request import RealRequest, private_bytes
@@ -76,7 +76,7 @@ class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
     def setname(self, addr: object) -> None:
         """Choose the address, before listen() (fi_setname). Raises the library's refusal."""
         _handle.check(self, "pep.setname")
-        self.setname_core(packed_or_text(addr, int(self.info.addr_format)), self._text())
+        self.setname_core(packed_name(addr, int(self.info.addr_format)), self._text())
 
     def getname(self) -> Any:
         """The address that peers connect to (fi_getname). Raises the library's refusal."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ...fi import _args, _handle
 from ...fi.cq import DEFAULT_SIZE, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from ...flags import CntrEvents, CqFormat, CqWaitCond, Errno, WaitObj
 from ._common import Real, later, stands_for, trywait, unless_used, with_wait_object
+from .quirks import Quirk, has
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -138,21 +138,25 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
         found = self.readerr_core(int(flags))
         if found is None:
             raise errors.Again("cq.readerr: no error entry in the queue", op="cq.readerr")
-        *fields, text = found
+        fields = list(found)
         fields[7] = abs(fields[7])  # shm of libfabric 1.17 has some errors negative
         entry = CqErrEntry._make([*fields, _status(fields[7])])
         if not entry.err_data:
-            library = _nic.ofi_strerror(entry.err)
+            library, text = _nic.ofi_strerror(entry.err), self._words(entry.prov_errno, b"")
             words = library if not text or text == library else f"{library}: {text}"
             entry = entry._replace(err_data=f"{self.domain.provider.name}: {words}".encode())
         return entry
 
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """The provider's text of an error number of `readerr` (fi_cq_strerror)."""
-        _args.integer("cq.strerror", prov_errno=prov_errno)
         _handle.check(self, "cq.strerror")
-        data = bytes(err_data) if isinstance(err_data, (bytes, bytearray, memoryview)) else b""
-        return self.strerror_core(operator.index(prov_errno), data)
+        number = _args.command("cq.strerror", prov_errno=prov_errno)
+        return self._words(number, bytes(err_data) if isinstance(err_data, (bytes, bytearray, memoryview)) else b"")
+
+    def _words(self, prov_errno: int, err_data: bytes) -> str:
+        if has(self.domain.provider.name, Quirk.STRERROR_ASKS_ENDPOINT):
+            return _nic.ofi_strerror(prov_errno)
+        return self.strerror_core(prov_errno, err_data)
 
     def close(self) -> None:
         """Close the queue (fi_close); unread completions are lost. Raises Busy while an endpoint uses it."""
