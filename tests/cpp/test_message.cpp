@@ -467,9 +467,31 @@ BOOST_AUTO_TEST_CASE(test_unordered_message_that_finds_no_receive_in_time_fails)
     send(*pair.a->ep, pair.dest, &word, 8, {.tag = 1});
     const Completion c = pair.wait(pair.a.get());
     BOOST_TEST(c.status == Status::not_ready);
+    BOOST_TEST(c.olen == 8U);
     BOOST_TEST(c.text.find("no receive was posted") != std::string::npos, c.text);
     if (limit == 0) BOOST_TEST(pair.b->ep->port()->context().statistics().refused == 1U);
   }
+}
+
+BOOST_AUTO_TEST_CASE(test_message_has_the_length_and_the_number_that_its_endpoint_admits) {
+  PairConfig config = message_pair(Path::direct);
+  config.a.ep.max_msg_size = 40'000;
+  config.a.ep.messages.tagged_ids = 2;
+  Pair pair(config);
+  const auto from = text_of(40'001);
+  const auto refusal = [&](size_t n, bool tagged) {
+    return send(*pair.a->ep, pair.dest, from.data(), n, {.tagged = tagged}).refusal;
+  };
+  BOOST_TEST(refusal(40'001, true) == Refusal::too_long);
+  for (int i = 0; i < 2; ++i) BOOST_TEST(refusal(40'000, true) == Refusal::none);
+  BOOST_TEST(refusal(40'000, true) == Refusal::rdzv_full);  // two wait to be pulled
+  BOOST_TEST(refusal(40'000, false) == Refusal::none);
+  BOOST_TEST(refusal(8, true) == Refusal::none);
+  std::vector<std::byte> to(40'000);
+  BOOST_TEST(receive(*pair.b->ep, to.data(), to.size()).refusal == Refusal::none);
+  BOOST_TEST(pair.wait(pair.b.get()).entry.len == 40'000U);
+  pair.until([&] { return pair.a->ep->send_state().tagged_ids == 1; }, "the first message");
+  BOOST_TEST(refusal(40'000, true) == Refusal::none);
 }
 
 BOOST_AUTO_TEST_CASE(test_cancel_ends_an_unordered_message_between_its_attempts) {
