@@ -42,8 +42,6 @@ struct SlabsAtFork {
     g_all_lock.unlock();
   }
   static void enter(Slab* slab) {
-    static const int watched = ::pthread_atfork(before, after, after);
-    (void)watched;
     const std::lock_guard lock(g_all_lock);
     slab->next_ = g_all;
     g_all = slab;
@@ -55,6 +53,12 @@ struct SlabsAtFork {
     *at = slab->next_;
   }
 };
+
+namespace {
+// As the library is loaded, so before any NIC asks to be told of forks: prepare handlers run from the last to the
+// first, and a fork takes the NIC's locks, whose holders use slabs, before those of the slabs.
+[[maybe_unused]] const int g_watched = ::pthread_atfork(SlabsAtFork::before, SlabsAtFork::after, SlabsAtFork::after);
+}  // namespace
 
 Slab::Slab(size_t slot_bytes) noexcept
     : slot_bytes_((slot_bytes + 7) / 8 * 8), slots_((kBlockBytes - kHeadBytes) / slot_bytes_) {

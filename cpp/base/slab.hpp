@@ -61,12 +61,10 @@ class Slab {
   friend struct SlabsAtFork;
 };
 
-// The slab of all objects of one type. It is never destroyed: objects may outlive static objects.
+// The slab of all objects of one size. It is made before any thread runs, and is never destroyed: objects may outlive
+// static objects.
 template <size_t bytes>
-Slab& slab_of() {
-  static Slab* slab = new Slab(bytes);
-  return *slab;
-}
+Slab& g_slab_of = *new Slab(bytes);
 
 // For std::allocate_shared: the object and its counts lie in one slot.
 template <typename T>
@@ -77,11 +75,11 @@ struct SlabAllocator {
   SlabAllocator(const SlabAllocator<Other>&) noexcept {}  // NOLINT: conversion between allocators is implicit
   T* allocate(size_t n) {
     static_assert(alignof(T) <= 8);
-    return static_cast<T*>(n == 1 ? slab_of<sizeof(T)>().take() : ::operator new(n * sizeof(T)));
+    return static_cast<T*>(n == 1 ? g_slab_of<sizeof(T)>.take() : ::operator new(n * sizeof(T)));
   }
   void deallocate(T* p, size_t n) noexcept {
     if (n == 1) {
-      slab_of<sizeof(T)>().give(p);
+      g_slab_of<sizeof(T)>.give(p);
     } else {
       ::operator delete(p);
     }

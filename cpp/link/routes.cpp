@@ -22,14 +22,11 @@ struct Table {
   std::map<wire::HostAddress, uint32_t> told;  // how many numbers each listening process of a host has used
 };
 
-Table& table() {
-  static auto* const all = [] {  // never destroyed: threads may read the table during exit
-    // fork() waits for the thread that holds the lock, so the child gets a consistent table and a free lock.
-    ::pthread_atfork([] { table().lock.lock(); }, [] { table().lock.unlock(); }, [] { table().lock.unlock(); });
-    return new Table;
-  }();
-  return *all;
-}
+Table& g_table = *new Table;  // never destroyed: threads may read the table during exit
+// fork() waits for the thread that holds the lock, so the child gets a consistent table and a free lock. Registered as
+// the library is loaded, so before any NIC is: a fork takes this lock after the NIC's, whose holders take this one.
+[[maybe_unused]] const int g_at_fork =
+    ::pthread_atfork([] { g_table.lock.lock(); }, [] { g_table.lock.unlock(); }, [] { g_table.lock.unlock(); });
 
 }  // namespace
 
@@ -42,13 +39,13 @@ uint32_t add_route(Table& t, const Route& route) {
 }  // namespace
 
 uint32_t route_number(const Route& route) {
-  Table& t = table();
+  Table& t = g_table;
   const std::lock_guard lock(t.lock);
   return add_route(t, route);
 }
 
 uint32_t told_route_number(const Route& route) {
-  Table& t = table();
+  Table& t = g_table;
   const std::lock_guard lock(t.lock);
   if (const auto known = t.numbers.find(route); known != t.numbers.end()) return known->second;
   uint32_t& told = t.told[route.host];
@@ -59,7 +56,7 @@ uint32_t told_route_number(const Route& route) {
 
 std::optional<Route> route_of(uint32_t nic) {
   if (nic < wire::kRemoteNic) return std::nullopt;
-  Table& t = table();
+  Table& t = g_table;
   const std::lock_guard lock(t.lock);
   const size_t at = nic - wire::kRemoteNic;
   if (at >= t.routes.size()) return std::nullopt;

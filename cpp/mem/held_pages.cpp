@@ -17,10 +17,7 @@ namespace {
 
 constexpr size_t kFileSize = size_t{1} << 47;  // sparse: an offset for each address of the process
 
-uint64_t page_size() noexcept {
-  static const auto size = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
+const auto g_page_size = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 
 void* at(uint64_t address) noexcept {
   return reinterpret_cast<void*>(address);  // NOLINT: an address of the process
@@ -34,7 +31,7 @@ bool map_fixed(uint64_t address, uint64_t length, int how, int fd) noexcept {
 }  // namespace
 
 uint64_t HeldPages::hold(const void* owner, uint64_t address, uint64_t length, bool kept) {
-  const uint64_t page = page_size();
+  const uint64_t page = g_page_size;
   if (length == 0 || address % page != 0 || length % page != 0 || address + length > kFileSize) return address;
   release(owner);
   const std::lock_guard lock(mutex_);
@@ -95,7 +92,7 @@ void HeldPages::release(const void* owner) noexcept {
   held_.erase(found);
   any_ = !held_.empty();
   ::munmap(at(held.alias), held.length);
-  for (uint64_t p = held.address; p < held.address + held.length; p += page_size()) {
+  for (uint64_t p = held.address; p < held.address + held.length; p += g_page_size) {
     const auto page = pages_.find(p);
     // Skip a page that was moved again after a fork: this owner held the older page.
     if (page == pages_.end() || page->second.born > held.forks || --page->second.users != 0) continue;
@@ -107,12 +104,12 @@ void HeldPages::release(const void* owner) noexcept {
 // Gives the process a private copy of the page, unless other memory is mapped at the address now.
 void HeldPages::make_own(uint64_t page, const Page& what) noexcept {
   try {
-    if (!is_mapped_from(page, page + page_size(), what.inode)) return;
+    if (!is_mapped_from(page, page + g_page_size, what.inode)) return;
   } catch (const std::exception&) {  // the maps cannot be read: the page stays as it is
     return;
   }
-  bytes_.assign(static_cast<std::byte*>(at(page)), static_cast<std::byte*>(at(page)) + page_size());
-  if (::mmap(at(page), page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+  bytes_.assign(static_cast<std::byte*>(at(page)), static_cast<std::byte*>(at(page)) + g_page_size);
+  if (::mmap(at(page), g_page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
       MAP_FAILED) {
     std::ranges::copy(bytes_, static_cast<std::byte*>(at(page)));
   }
@@ -126,8 +123,8 @@ void HeldPages::before_fork() noexcept {
       continue;
     }
     try {
-      if (is_mapped_from(page->first, page->first + page_size(), page->second.inode))
-        (void)map_fixed(page->first, page_size(), MAP_PRIVATE, file_.get());
+      if (is_mapped_from(page->first, page->first + g_page_size, page->second.inode))
+        (void)map_fixed(page->first, g_page_size, MAP_PRIVATE, file_.get());
     } catch (const std::exception&) {  // the maps cannot be read: parent and child share the page
     }
     page = pages_.erase(page);

@@ -481,21 +481,18 @@ bool install(std::string* why) {
 // ---- fork --------------------------------------------------------------------------------------------------------
 
 // The child inherits our jumps but has only the forking thread: other threads' calls do not continue in it, and the
-// parent's monitors are not used there.
-void watch_forks() {
-  static const int registered = ::pthread_atfork([] { g_mutex.lock(); }, [] { g_mutex.unlock(); },
-                                                 [] {
-                                                   for (auto& log : g_logs)
-                                                     log.store(nullptr, std::memory_order_relaxed);
-                                                   for (Flight& flight : g_flights)
-                                                     flight.busy.store(false, std::memory_order_relaxed);
-                                                   g_more_flights.store(0, std::memory_order_relaxed);
-                                                   g_readers.store(0, std::memory_order_relaxed);
-                                                   g_subscriptions = 0;
-                                                   g_mutex.unlock();
-                                                 });
-  (void)registered;
+// parent's monitors are not used there. Registered as the library is loaded: a fork takes this lock after the cache's,
+// whose holders take this one.
+void child_forgets() {
+  for (auto& log : g_logs) log.store(nullptr, std::memory_order_relaxed);
+  for (Flight& flight : g_flights) flight.busy.store(false, std::memory_order_relaxed);
+  g_more_flights.store(0, std::memory_order_relaxed);
+  g_readers.store(0, std::memory_order_relaxed);
+  g_subscriptions = 0;
+  g_mutex.unlock();
 }
+[[maybe_unused]] const int g_at_fork =
+    ::pthread_atfork([] { g_mutex.lock(); }, [] { g_mutex.unlock(); }, child_forgets);
 
 // ---- the monitor -------------------------------------------------------------------------------------------------
 
@@ -511,7 +508,6 @@ class MemhooksMonitor final : public Monitor {
 
   bool subscribe(uint64_t, uint64_t, ChangeLog& log, std::string* why) override {
     const std::lock_guard guard(g_mutex);
-    watch_forks();
     if (!g_installed && !install(why)) return advise(why);
     Attached* attached = find(&log);
     if (attached == nullptr) {

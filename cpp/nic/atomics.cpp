@@ -101,10 +101,7 @@ struct CpuFeatures {
     }
   }
 };
-const CpuFeatures& cpu() noexcept {
-  static const CpuFeatures features;
-  return features;
-}
+const CpuFeatures g_cpu;
 
 /// Inline assembly, because __atomic builtins on 16 bytes call libatomic, whose locks other processes do not share.
 struct WideAccess {
@@ -125,7 +122,7 @@ struct WideAccess {
   static Uint128 load(void* p) noexcept {
     // A 16-byte aligned SSE load is atomic on processors with AVX (Intel SDM vol. 3A 9.1.1; AMD APM vol. 2 7.3.2),
     // and, unlike cmpxchg16b, it works on a read-only mapping.
-    if (cpu().avx) [[likely]] {
+    if (g_cpu.avx) [[likely]] {
       typedef uint64_t Vector __attribute__((vector_size(16)));
       Vector value;
       __asm__ __volatile__("movdqa %[target], %[value]"
@@ -464,7 +461,7 @@ void handler(void* target, const void* operand, const void* compare, void* resul
   }
 #if defined(__x86_64__)
   if constexpr (sizeof(Image) == 16) {
-    if (aligned && cpu().cx16) [[likely]]
+    if (aligned && g_cpu.cx16) [[likely]]
       return with_access<E, op, WideAccess>(target, operand, compare, result, count);
   }
 #endif
@@ -568,7 +565,7 @@ namespace detail {
 
 bool has_wide_atomics() noexcept {
 #if defined(__x86_64__)
-  return cpu().cx16;
+  return g_cpu.cx16;
 #else
   return false;
 #endif

@@ -16,6 +16,9 @@ class NoWorld final : public sync::World {
   [[nodiscard]] uint64_t now_ns() noexcept override { return 0; }
   void fence_all() noexcept override {}
 };
+// Not inside world(): the engine's first call would make the object, a fork at this instant would leave a child in
+// which the object is being made for ever, and the child's own engine would wait for that.
+NoWorld g_no_world;
 
 }  // namespace
 
@@ -33,8 +36,7 @@ Nic::~Nic() {
 }
 
 sync::World& Nic::world() noexcept {
-  static NoWorld none;
-  return parts_.world != nullptr ? *parts_.world : none;
+  return parts_.world != nullptr ? *parts_.world : g_no_world;
 }
 
 void Nic::add_domain(Domain* domain) {
