@@ -46,23 +46,41 @@ class Patience:
         return self.left() == 0.0
 
 
-def communicate(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+def communicate(process: subprocess.Popen[Any], seconds: float, input: str | None = None) -> tuple[str, str]:
     """As Popen.communicate. Raises TimeoutExpired once the patience is used up."""
     patience = Patience(seconds)
     while True:
         try:
-            return process.communicate(timeout=min(max(patience.left(), 0.01), 5.0))
+            return process.communicate(input, timeout=min(max(patience.left(), 0.01), 5.0))
+        except subprocess.TimeoutExpired:
+            input = None  # Popen has it
+            if patience.over:
+                raise
+
+
+def wait(process: subprocess.Popen[Any], seconds: float) -> int:
+    """As Popen.wait. Raises TimeoutExpired once the patience is used up."""
+    patience = Patience(seconds)
+    while True:
+        try:
+            return process.wait(timeout=min(max(patience.left(), 0.01), 5.0))
         except subprocess.TimeoutExpired:
             if patience.over:
                 raise
 
 
-def run(command: Sequence[str], seconds: float, **more: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str] | str, timeout: float, *, check: bool = False, **more: Any
+) -> subprocess.CompletedProcess[str]:
     """As subprocess.run(capture_output=True, text=True); a program that takes too long is killed."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **{**pipes, **more}) as process:
         try:
-            out, err = communicate(process, seconds)
+            out, err = communicate(process, timeout)
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    if check and done.returncode:
+        raise AssertionError(f"{command} ended with status {done.returncode}\n{out}\n{err}")
+    return done

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.fi.support import opened
 
 import weft
@@ -134,6 +134,6 @@ print([str(w.message).splitlines()[0] for w in found if w.category is RuntimeWar
 )
 def test_fork_with_arrays_of_the_allocator_warns_once() -> None:
     """The child shares the arrays with its parent, but NumPy's users expect copies."""
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True, timeout=100)
+    done = patience.run([sys.executable, "-c", FORKS], check=True, timeout=100)
     assert done.stdout.split() == ["0", "0", "0", "1", "0"], done.stderr
     assert "2 NumPy arrays made under weft.allocator() are alive; the child shares them" in done.stderr

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests import patience
 
 from weft import cxi, fi
 from weft.providers.cxi import device, service
@@ -253,7 +254,7 @@ def test_pid_of_a_live_process_is_refused(opened: Any) -> None:
         assert caught.value.errno == fi.ENOSPC
     finally:
         child.kill()
-        child.communicate(timeout=100)
+        patience.communicate(child, 100)
     ep.enable()
     assert ep.getname().pid == 40
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.cxi.support import opened, register
 from tests.fi.support import Node
 from tests.patience import Patience
@@ -351,7 +352,7 @@ if len(sys.argv) == 1:
 print(side.address.pid)
 side.close()
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    said = patience.run([sys.executable, "-c", program], timeout=100)
     assert (said.returncode, said.stdout) == (0, "33\n"), said.stderr
     assert resources.users("cxi0") == []
 

@@ -11,7 +11,6 @@ import faulthandler
 import mmap
 import os
 import signal
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.cxi.support import RW, opened, register
 from tests.fi.support import Node
 
@@ -379,7 +379,7 @@ def test_other_process_reaches_the_pages_that_the_nic_holds(monkeypatch: pytest.
             memory[0] = 9
             env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
             name = bytes(node.ep.getname()).hex()
-            subprocess.run([sys.executable, "-c", WRITES, name], env=env, check=True, timeout=60)
+            patience.run([sys.executable, "-c", WRITES, name], env=env, check=True, timeout=60)
             held, own = (child.byte(address(memory)), memory[0])
             assert (held, own) == ((ord("*"), 9) if hazard == "show" else (1, ord("*")))
 

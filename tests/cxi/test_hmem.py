@@ -6,12 +6,12 @@ fi_cxi(7) "Heterogenous Memory (HMEM) Supported Interfaces", "Translation".
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import patience
 from tests.cxi.support import CAPS, RW, opened, register
 from tests.fakes import gpu as fake
 from tests.fi.support import Node
@@ -220,7 +220,7 @@ with opened(CAPS | fi.HMEM) as node:
 def run_rocr(script: str) -> str:
     env = {**os.environ, "WEFT_ROCR_LIBRARY": str(fake.library("hsa"))}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    done = patience.run([sys.executable, "-c", script], env=env, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.procs.hosts import Wire
 
 from weft import cxi, errors
@@ -80,7 +81,7 @@ def settings(wire: Wire, host: str, folder: Path) -> dict[str, str]:
 
 
 def spoken(process: Any, what: str = "") -> list[str]:
-    out, _ = process.communicate(what, timeout=60)
+    out, _ = patience.communicate(process, 60, what)
     assert process.returncode == 0, out
     return out.split()  # type: ignore[no-any-return]
 

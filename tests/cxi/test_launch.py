@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import patience
 from tests.patience import Patience, communicate
 
 from weft import errors
@@ -184,7 +185,7 @@ def test_status_of_a_killed_process_is_128_and_the_signal() -> None:
 
 def test_status_is_known_where_a_parent_ignores_its_children() -> None:
     line = f"trap '' CHLD; exec {sys.executable} -m weft.tools.cli launch -- sh -c 'exit 9'"
-    assert subprocess.run(["bash", "-c", line], timeout=100, check=False).returncode == 9
+    assert patience.run(["bash", "-c", line], timeout=100).returncode == 9
 
 
 def test_others_go_on_when_told_so() -> None:
@@ -221,9 +222,7 @@ sys.exit(5)
 
 
 def test_program_that_is_not_there_is_127() -> None:
-    found = subprocess.run(
-        [*WEFT, "launch", "/no/such/program"], capture_output=True, text=True, timeout=100, check=False
-    )
+    found = patience.run([*WEFT, "launch", "/no/such/program"], timeout=100)
     assert (found.returncode, "'/no/such/program' is not there" in found.stderr) == (127, True)
     assert is_clean()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from tests import patience
 
 from weft import cxi, fi
 
@@ -99,5 +99,5 @@ def test_every_public_name_exists_once() -> None:
 
 def test_module_is_reached_from_the_package() -> None:
     program = "import weft; print(weft.cxi.HRP)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    done = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert done.stdout.strip() == "HRP"

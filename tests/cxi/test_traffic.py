@@ -5,13 +5,13 @@ Source: fi_cxi(7) "Optimized RMA", "Unreliable AMOs", "High Rate Put", "PCIe Ato
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.cxi.support import CAPS, opened, register
 from tests.fi.support import Node
 
@@ -279,7 +279,7 @@ with opened(edit=unordered) as node:
 @pytest.mark.clause("cxi.env.telemetry-scope")
 def test_device_counts_what_other_processes_do_there(pair: Two) -> None:
     name = bytes(pair.target.ep.getname()).hex()
-    subprocess.run([sys.executable, "-c", _INITIATOR, name], check=True, timeout=60)
+    patience.run([sys.executable, "-c", _INITIATOR, name], check=True, timeout=60)
     assert pair.memory.tobytes()[:9] == b"from afar"
     assert pair.count(RESTRICTED) == 4
 

@@ -9,13 +9,13 @@ import ctypes
 import gc
 import mmap
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.cxi.support import CAPS, RW, hints, opened, register
 from tests.cxi.test_mr import outcome
 from tests.fi.support import Node
@@ -261,7 +261,7 @@ def test_process_is_locked_in_memory_under_ats(mode: str, odp: str, ats: str, ex
     if os.geteuid() and expected:
         pytest.skip("locking a whole process takes CAP_IPC_LOCK, or a high `ulimit -l`")
     env = {**os.environ, "FI_CXI_ATS": ats, "FI_CXI_ODP": odp, "FI_CXI_ATS_MLOCK_MODE": mode}
-    done = subprocess.run([sys.executable, "-c", ASKS], env=env, capture_output=True, text=True, timeout=60)
+    done = patience.run([sys.executable, "-c", ASKS], env=env, timeout=60)
     assert done.returncode == 0, done.stderr
     locked, resident = sorted(int(text) for text in done.stdout.split()) if expected else (0, 0)
     if expected:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.cxi.support import CAPS, RW, opened
 from tests.fakes import gpu as fake
 from tests.fi.support import Node
@@ -113,7 +113,7 @@ def asked(function: Any, **env: str) -> str:
     clean = {name: value for name, value in os.environ.items() if name not in (*OFF, "FI_CXI_FORCE_ZE_HMEM_SUPPORT")}
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     whole = {**clean, "WEFT_ZE_LIBRARY": str(fake.library("ze")), "PYTHONPATH": paths, **env}
-    done = subprocess.run([sys.executable, "-c", code], env=whole, capture_output=True, text=True, timeout=60)
+    done = patience.run([sys.executable, "-c", code], env=whole, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.rstrip("\n")
 

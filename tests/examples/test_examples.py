@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -37,12 +37,7 @@ SAYS = {
 @pytest.mark.procs
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_example_runs(name: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-W", "error::ResourceWarning", str(EXAMPLES / name)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    result = patience.run([sys.executable, "-W", "error::ResourceWarning", str(EXAMPLES / name)], timeout=100)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     lines = result.stdout.splitlines()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
+
+from tests import patience
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "fakes"
@@ -26,7 +27,7 @@ def library(name: str) -> Path:
         assert compiler, "the fakes need a C++ compiler, as the build does"
         BUILD.mkdir(parents=True, exist_ok=True)
         made = target.with_suffix(f".{os.getpid()}.so")
-        subprocess.run(
+        patience.run(
             [*compiler.split(), "-std=c++20", "-O1", "-shared", "-fPIC", "-o", str(made), str(source)],
             check=True,
             timeout=120,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.fi.support import PROVIDER, Node, addresses, opened
 
 from weft import fi
@@ -292,7 +292,7 @@ except fi.FabricError as refused:
 
 def test_endpoints_as_many_as_ep_cnt_says_can_be_open() -> None:
     """fi_domain(3) ep_cnt: the number of endpoints that a domain supports."""
-    ended = subprocess.run([sys.executable, "-c", OPEN_ALL], capture_output=True, text=True, timeout=200, check=False)
+    ended = patience.run([sys.executable, "-c", OPEN_ALL], timeout=200)
     assert ended.stdout.strip() == "True", ended.stderr
 
 

@@ -6,7 +6,6 @@ import copy
 import gc
 import os
 import pickle
-import subprocess
 import sys
 import threading
 import traceback
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.fi.support import RW, Node, opened
 
 from weft import fi
@@ -75,7 +75,7 @@ print("alive")
 
 def test_object_whose_init_has_not_run_ends_no_process() -> None:
     """As of a subclass that forgets super().__init__()."""
-    done = subprocess.run([sys.executable, "-c", UNMADE], capture_output=True, text=True, timeout=100, check=False)
+    done = patience.run([sys.executable, "-c", UNMADE], timeout=100)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 
 

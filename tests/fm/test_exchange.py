@@ -6,10 +6,10 @@ import json
 import shutil
 import socket
 import sqlite3
-import subprocess
 import threading
 
 import pytest
+from tests import patience
 from tests.fm.conftest import TOKEN, Manager, Start, parsed
 from tests.fm.scripted import whole_message
 
@@ -67,17 +67,11 @@ def test_curl_with_the_headers_of_the_provider(manager: Manager) -> None:
     command = ["curl", "--silent", "--max-time", "60", "--write-out", "\n%{http_code}"]
     for one in headers:
         command += ["--header", one]
-    created = subprocess.run(
-        [*command, "--data-binary", BODY, manager.url], capture_output=True, text=True, check=True, timeout=100
-    ).stdout
+    created = patience.run([*command, "--data-binary", BODY, manager.url], check=True, timeout=100).stdout
     body, _, status = created.rpartition("\n")
     assert (status, json.loads(body)["mcastID"]) == ("201", 0)
-    gone = subprocess.run(
-        [*command, "--data-binary", "", "--request", "DELETE", f"{manager.url}/0"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
+    gone = patience.run(
+        [*command, "--data-binary", "", "--request", "DELETE", f"{manager.url}/0"], check=True, timeout=100
     ).stdout
     assert gone.rpartition("\n")[2] == "200"
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from distributed.comm import CommClosedError, connect, listen
 from distributed.protocol import to_serialize
+from tests import patience
 from tests.interop.comms import ADDRESS, array, run, server, until
 
 from weft.interop.dask import wire
@@ -225,13 +226,10 @@ def test_weft_client_gets_an_error_from_a_tcp_listener() -> None:
 def program(text: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a program that has this folder's helpers; it must end by itself."""
     text = "from tests.interop.comms import *\nimport os, sys, gc\n" + textwrap.dedent(text)
-    return subprocess.run(
+    return patience.run(
         [sys.executable, "-X", "dev", "-W", "error::ResourceWarning:weft", "-c", text],
-        capture_output=True,
-        text=True,
         timeout=100,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **env},
-        check=False,
     )
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 pytest.importorskip("distributed", reason="Dask's distributed is not installed: pip install 'weft-fabric[dask]'")
 
@@ -78,13 +78,10 @@ def test_distributed_own_comm_tests_pass(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     report = tmp_path / "report.xml"
     chosen = " and ".join(f"not {name}" for name in NOT_OURS)
-    run = subprocess.run(
+    run = patience.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, f"--junitxml={report}", "."],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=110,
-        check=False,
         env={
             **os.environ,
             "WEFT_CERTIFICATES": str(source.parents[2] / "tests"),

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -248,5 +247,5 @@ def _runs_by_itself(name: str, where: str) -> bool:
     """Whether a command of that name is the launcher's own."""
     if name != "MPICH":
         return True
-    version = subprocess.run([where, "--version"], capture_output=True, text=True, timeout=60)
+    version = patience.run([where, "--version"], timeout=60)
     return "HYDRA" in version.stdout

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests import patience
 
 PRELUDE = """
 import json, sys
@@ -31,13 +32,7 @@ def say(**found):
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A Python program that has none of these variables but the ones given."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("FI_MR_", "WEFT_MR_"))}
-    return subprocess.run(
-        [sys.executable, "-c", PRELUDE + code],
-        env={**env, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return patience.run([sys.executable, "-c", PRELUDE + code], env={**env, **environment}, timeout=60)
 
 
 def told(code: str, **environment: str) -> dict[str, Any]:

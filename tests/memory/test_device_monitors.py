@@ -6,11 +6,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import patience
 from tests.fakes import gpu as fake
 from tests.fi.support import ALL_CAPS, pair
 
@@ -91,7 +91,7 @@ def test_monitor_of_device_memory_notices_another_allocation_unless_switched_off
         if value is not None:
             env[f"FI_MR_{kind}_CACHE_MONITOR_ENABLED"] = value
         code = f"from tests.memory.test_device_monitors import watch; print(watch({kind!r}))"
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+        done = patience.run([sys.executable, "-c", code], env=env, timeout=60)
         assert done.returncode == 0, done.stderr
         found: list[int] = json.loads(done.stdout)
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 
 import weft
 from weft import _huge, _nic, _process, errors
@@ -54,14 +54,7 @@ print(*look())
 
 def shown(*what: str, **environment: str) -> tuple[int, int]:
     """(MiB allocated, MiB in huge pages) of an array of 8 MiB that was just made."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW, *what],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
+    done = patience.run([sys.executable, "-c", SHOW, *what], env={**os.environ, **environment}, check=True, timeout=120)
     allocated, huge = map(int, done.stdout.split())
     return allocated, huge
 
@@ -103,9 +96,7 @@ print(shared() - before)
 def test_arrays_that_are_never_written_take_no_memory(make: str) -> None:
     if _nic.memory_bytes() < 2 << 30:
         pytest.skip("a machine with less than 2 GiB refuses arrays of 1 GiB")
-    done = subprocess.run(
-        [sys.executable, "-c", MANY.format(make=make)], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = patience.run([sys.executable, "-c", MANY.format(make=make)], check=True, timeout=120)
     assert int(done.stdout) <= 8
 
 

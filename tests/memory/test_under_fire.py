@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 
 ROOT = Path(__file__).parents[2]
 WATCHDOG_S = 120
@@ -28,11 +28,9 @@ def fire(seed: int, monitor: str, program: str, **more: int) -> dict[str, Any]:
     works, why = _nic.probe_monitor(monitor)[1:]
     if not works:
         pytest.skip(why)
-    done = subprocess.run(
+    done = patience.run(
         [sys.executable, "-m", "tests.memory.fire", program, json.dumps({"seed": seed, **more})],
         env={**os.environ, "FI_MR_CACHE_MONITOR": monitor, "PYTHONFAULTHANDLER": "1"},
-        capture_output=True,
-        text=True,
         timeout=WATCHDOG_S,
         cwd=ROOT,
     )

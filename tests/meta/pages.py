@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import patience
+
 ROOT = Path(__file__).parents[2]
 COMMAND_SECONDS_MAX = 60.0  # a watchdog; under a sanitizer an interpreter takes seconds to start
 _BLOCK = re.compile(
@@ -175,7 +177,7 @@ def _shell(block: Block, folder: str) -> Iterator[Step]:
     """Commands of a shell block: lines from "$ " on, continued where they end with a backslash; then their output."""
     for match in re.finditer(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", block.body, re.M):
         line = block.line + 2 + block.body.count("\n", 0, match.start())
-        done = subprocess.run(
+        done = patience.run(
             match[1],
             shell=True,
             cwd=folder,
@@ -183,7 +185,6 @@ def _shell(block: Block, folder: str) -> Iterator[Step]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             timeout=COMMAND_SECONDS_MAX,
         )
         got = done.stdout + (f"(exit status {done.returncode})\n" if done.returncode else "")

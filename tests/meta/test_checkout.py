@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (".venv", "build/release", "build/bench", "build/check", "build/address", "build/thread")
@@ -32,11 +32,9 @@ def made_in(checkout: Path, made: Path, *, marked: bool) -> None:
 
 def look(checkout: Path) -> str:
     """Have make look at the marks, as it does before it builds anything."""
-    done = subprocess.run(
+    done = patience.run(
         ["make", "--no-print-directory", *(f"{folder}/.here" for folder in FOLDERS)],
         cwd=checkout,
-        capture_output=True,
-        text=True,
         check=True,
         timeout=100,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 
 import pytest
+from tests import patience
 from tests.meta.pages import ROOT
 
 CHARACTERS_MAX = 70
@@ -13,7 +13,7 @@ SINCE = "2026-11-22T00:00:00Z"  # older ones are longer
 
 
 def git(*args: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, timeout=60)
+    done = patience.run(["git", "-C", str(ROOT), *args], timeout=60)
     if done.returncode != 0:
         pytest.skip(f"git {args[0]}: {done.stderr.strip()}")
     return done.stdout

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from tests import patience
 
 # Used by the command line, plotting or logs, and loaded when those are.
 NEVER = {
@@ -29,7 +29,7 @@ NEVER = {
 def loaded_after(statement: str) -> set[str]:
     """Top-level modules that `statement` loads in a fresh interpreter, beyond those it starts with."""
     program = f"import sys; before = set(sys.modules)\n{statement}\nprint(*(set(sys.modules) - before))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     return {name.partition(".")[0] for name in result.stdout.split()}
 
 
@@ -41,7 +41,7 @@ def test_import_weft_loads_only_weft() -> None:
 
 def test_import_weft_loads_no_room() -> None:
     program = "import sys, weft; print(*(name for name in sys.modules if name.startswith('weft.')))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert result.stdout.split() == ["weft._version"]
 
 
@@ -73,7 +73,7 @@ def test_open_loads_only_what_a_node_needs() -> None:
         "import sys, numpy; before = set(sys.modules)\nimport weft\nnode = weft.open()\n"
         "print(*(set(sys.modules) - before))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     loaded = set(result.stdout.split())
     assert "weft.share.node" in loaded
     assert not loaded & (LATER | NEVER)
@@ -85,7 +85,7 @@ def test_provider_that_nothing_asks_for_is_not_imported() -> None:
         "assert 'weft.providers.cxi' not in sys.modules\n"
         "print(*dict.fromkeys(info.fabric_attr.prov_name for info in fi.getinfo(flags=fi.PROV_ATTR_ONLY)))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], timeout=100)
     assert result.stdout.split() == ["weft", "cxi"], result.stderr
 
 
@@ -129,7 +129,7 @@ except ImportError as reason:
 print(end="", flush=True)
 (getattr(interpreters, "run_string", None) or interpreters.exec)(found, program)
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert result.stdout.strip() == (
         "weft works in the main interpreter of a process alone, and this is a subinterpreter"
     ), result.stderr

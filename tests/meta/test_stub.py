@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 PATTERNS = Path(__file__).parents[2] / "cpp" / "bind" / "stub_patterns.txt"
 STUB = Path(__file__).parents[2] / "src" / "weft" / "_nic.pyi"
@@ -18,7 +18,7 @@ def test_stub_is_current(tmp_path: Path) -> None:
         "nanobind", reason="nanobind is a build requirement: absent outside the development environment"
     )
     fresh = tmp_path / "_nic.pyi"
-    subprocess.run(
+    patience.run(
         [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "weft._nic", "-p", str(PATTERNS), "-o", str(fresh)],
         check=True,
         timeout=100,

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from tests import patience
 from tests.meta.pages import ROOT
-from tests.patience import slowness
 
 FILES = sorted((ROOT / "tests" / "typed").glob("*.py"))
 CHECKERS = {
@@ -20,13 +20,7 @@ CHECKERS = {
 def check(checker: str, *files: str) -> subprocess.CompletedProcess[str]:
     if importlib.util.find_spec(checker) is None:
         pytest.skip(f"{checker} is not installed")
-    return subprocess.run(
-        [sys.executable, *CHECKERS[checker], *files],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=90 * slowness(),
-    )
+    return patience.run([sys.executable, *CHECKERS[checker], *files], cwd=ROOT, timeout=90)
 
 
 @pytest.mark.timeout(1000)

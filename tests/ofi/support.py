@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import patience
+
 from weft import fi
 from weft.providers.ofi import library as ofi_library
 
@@ -184,11 +186,6 @@ def library_version() -> tuple[int, int]:
 
 def run_program(program: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own, which finds the tests' modules."""
-    return subprocess.run(
-        [sys.executable, "-c", program, *args],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
+    return patience.run(
+        [sys.executable, "-c", program, *args], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, timeout=100
     )

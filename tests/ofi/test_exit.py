@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import patience
 from tests.ofi.support import WATCHDOG_S
 
 ROOT = Path(__file__).parents[2]
@@ -83,14 +83,11 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_process_ends_with_operations_under_way(provider: str, end: str) -> None:
     code, expected = ENDS[end]
-    done = subprocess.run(
+    done = patience.run(
         [sys.executable, "-X", "faulthandler", "-c", BUSY + code, provider],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])},
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=WATCHDOG_S,
-        check=False,
     )
     assert done.stdout == "busy\n", done.stderr
     assert done.returncode == expected, done.stderr

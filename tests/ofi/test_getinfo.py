@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.ofi.support import hints, offer, open_node
 
 from weft import fi
@@ -17,14 +18,7 @@ from weft import fi
 
 def run(code: str, **env: str) -> str:
     """Standard output of a fresh interpreter."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = patience.run([sys.executable, "-c", code], env={**os.environ, **env}, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

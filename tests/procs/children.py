@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import patience
 from tests.patience import Patience, communicate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +71,7 @@ def run(
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)  # -X faulthandler prints the stacks
         try:
-            out, err = process.communicate(timeout=5)
+            out, err = patience.communicate(process, 5)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()

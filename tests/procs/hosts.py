@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import ClassVar
 
 import pytest
+from tests import patience
 from tests.procs.children import ROOT
 
 __all__ = ["Wire"]
@@ -26,7 +27,7 @@ _ids = iter(range(1 << 16))
 
 def _run(command: str) -> str:
     """Run a command; returns its stderr, or "" if it succeeded."""
-    done = subprocess.run(command.split(), capture_output=True, text=True, timeout=20)
+    done = patience.run(command.split(), timeout=20)
     return "" if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.procs import facts, peer
 from tests.procs.children import CALL_S, Child
 from tests.procs.hosts import Wire
@@ -387,9 +388,9 @@ def test_arrays_are_shared_between_hosts_by_ticket(wire: Wire) -> None:
         assert owner.stdout is not None
         ticket = owner.stdout.readline().strip()
         user = wire.run("b", USER, ticket, SECRET, WEFT_SECRET=SECRET)
-        said, _ = user.communicate(timeout=CALL_S)
+        said, _ = patience.communicate(user, CALL_S)
         assert said.strip() == "done", said
-        rest, _ = owner.communicate("\n", timeout=CALL_S)
+        rest, _ = patience.communicate(owner, CALL_S, "\n")
         assert rest.split() == ["5.5", "19.0"]
     finally:
         owner.kill()
@@ -481,7 +482,7 @@ def test_remote_array_goes_on_with_its_successor_across_hosts(wire: Wire) -> Non
                 found = ticket()
             user.stdin.write(found + "\n")
             user.stdin.flush()
-        said, _ = user.communicate(timeout=CALL_S)
+        said, _ = patience.communicate(user, CALL_S)
         assert said.strip() == "done", said
     finally:
         for process in [user, *owners]:
@@ -498,7 +499,7 @@ def test_ticket_of_a_host_that_does_not_listen_gives_a_remedy(wire: Wire) -> Non
         assert owner.stdout is not None
         ticket = owner.stdout.readline().strip()
         user = wire.run("b", "import sys, weft; weft.open().attach(sys.argv[1])", ticket)
-        said, _ = user.communicate(timeout=CALL_S)
+        said, _ = patience.communicate(user, CALL_S)
         assert "Unreachable" in said
         assert "listen=" in said
     finally:

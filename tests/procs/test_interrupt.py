@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from tests import patience
 from tests.procs.children import ROOT, environment
 
 pytestmark = pytest.mark.procs
@@ -58,7 +59,7 @@ def test_interrupt_ends_a_wait(wait: str, engine: str) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
         took = time.monotonic() - sent
-        out, err = process.communicate(timeout=30)
+        out, err = patience.communicate(process, 30)
     finally:
         process.kill()
         process.wait()

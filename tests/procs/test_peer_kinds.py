@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.procs import peer_kinds
 from tests.procs.children import ROOT
 
@@ -139,7 +140,7 @@ def test_threads_use_one_array_at_once(values: Any) -> None:
 def test_free_threaded_python_stays_so() -> None:
     """Importing the extension does not switch the GIL on."""
     program = "import sys, weft; weft.open(); print(sys._is_gil_enabled())"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=100)
+    done = patience.run([sys.executable, "-W", "error", "-c", program], timeout=100)
     assert done.stdout == "False\n", done.stderr
 
 
@@ -164,7 +165,7 @@ def through_the_wall(owner: list[str], peer: list[str]) -> tuple[list[Any], list
     if shutil.which("unshare") is None:
         pytest.skip("no unshare here (package util-linux)")
     for walls in (owner, peer):
-        if walls and subprocess.run([*walls, "true"], capture_output=True, timeout=20).returncode:
+        if walls and patience.run([*walls, "true"], timeout=20).returncode:
             pytest.skip(f"the kernel permits no {' '.join(walls[:3])}")
     side = [sys.executable, "-m", "tests.procs.peer_kinds"]
     with subprocess.Popen(
@@ -174,9 +175,7 @@ def through_the_wall(owner: list[str], peer: list[str]) -> tuple[list[Any], list
         assert first.stdout is not None
         try:
             tickets = json.loads(first.stdout.readline())
-            done = subprocess.run(
-                [*peer, *side, "peer", NAME, *tickets], capture_output=True, text=True, cwd=ROOT, timeout=WATCHDOG_S
-            )
+            done = patience.run([*peer, *side, "peer", NAME, *tickets], cwd=ROOT, timeout=WATCHDOG_S)
             first.stdin.close()
             seen = json.loads(first.stdout.readline())
         finally:

@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import pickle
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 
 import weft
 from weft import errors
@@ -685,5 +685,5 @@ for _ in range(60):
 print("alive")
 """
     for seed in range(3):
-        done = subprocess.run([sys.executable, "-c", code, str(seed)], capture_output=True, text=True, timeout=300)
+        done = patience.run([sys.executable, "-c", code, str(seed)], timeout=300)
         assert (done.stdout, done.returncode) == ("alive\n", 0), done.stderr[-3000:]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import subprocess
 import sys
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.patience import Patience
 from tests.share.owner import Owner
 
@@ -76,7 +76,7 @@ except OSError as reason:
     print(reason)
 print(attached[0], flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    done = patience.run([sys.executable, "-c", program], timeout=100)
     assert done.stderr == ""
     assert "EMFILE: share: no socket for the name: Too many open files" in done.stdout
     assert "EMFILE: attach: no socket for the name: Too many open files" in done.stdout

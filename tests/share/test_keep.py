@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.share import keepers
 from tests.share.owner import Owner, stop, until_its_end_is_known
 
@@ -398,9 +398,7 @@ def test_keeper_hangs_up_on_another_user(node: weft.Node, name: Any) -> None:
     n = name("model")
     node.share(np.ones(4), n, keep=True)
     socket_name = keeping._keeper_of(n, "test")
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", STRANGER, socket_name, n], capture_output=True, text=True, check=True, timeout=100
-    )
+    done = patience.run([sys.executable, "-S", "-c", STRANGER, socket_name, n], check=True, timeout=100)
     assert done.stdout == "b''\n"
     assert node.attach(n).tolist() == [1] * 4
 

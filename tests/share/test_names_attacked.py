@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.share.owner import Owner
 
 import weft
@@ -127,7 +128,7 @@ asker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 asker.connect(b"\\0weft-name-{os.geteuid()}-{n}")
 print(asker.recv(100000).decode())
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    told = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert told.stdout.startswith(f"E{n} belongs to user 0, you are user {STRANGER}")
     assert str(shared.ticket) not in told.stdout
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.patience import Patience
 from tests.share.owner import Owner, until_its_end_is_known
 
@@ -218,14 +219,7 @@ except KeyboardInterrupt:
     n = name("a")
     with Owner("int-", WEFT_ISOLATION="strict") as owner:
         owner.tell(f"a = np.arange(1000.0); s = node.share(a, {n!r})")
-        done = subprocess.run(
-            [sys.executable, "-c", program, n, str(owner.pid)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=ROOT,
-        )
+        done = patience.run([sys.executable, "-c", program, n, str(owner.pid)], timeout=60, cwd=ROOT)
         owner.go_on()
     assert done.stdout == "interrupted 3.0\n", done
     assert done.stderr == ""
@@ -260,7 +254,7 @@ def test_exit_is_silent(end: str) -> None:
         "import asyncio, os, pickle, sys, threading, types, weft\n"
         "node = weft.open(); a = weft.zeros(100); s = node.share(a); t = node.attach(s); t[3] = 1\n" + end
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = patience.run([sys.executable, "-c", program], timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -307,14 +301,7 @@ print(t[3])
     n = name("a")
     with Owner("late-", WEFT_ISOLATION="strict") as owner:
         owner.tell(f"a = np.arange(1000); s = node.share(a, {n!r})")
-        done = subprocess.run(
-            [sys.executable, "-c", program, n, str(owner.pid)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=ROOT,
-        )
+        done = patience.run([sys.executable, "-c", program, n, str(owner.pid)], timeout=60, cwd=ROOT)
         owner.go_on()
     lines = done.stdout.splitlines()
     assert len(lines) == 4, done

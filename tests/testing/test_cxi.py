@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests import patience
 
 from weft import cxi, fi
 from weft.providers.cxi import device, registry, service
@@ -46,7 +46,7 @@ def test_cxi_registry_is_the_blocks_alone(monkeypatch: pytest.MonkeyPatch) -> No
         assert registry.folder() == host.folder
         assert "SLINGSHOT_VNIS" not in os.environ
         program = "from weft.providers.cxi import registry; print(registry.folder())"
-        said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+        said = patience.run([sys.executable, "-c", program], check=True, timeout=100)
         assert said.stdout.strip() == str(host.folder)
     assert os.environ["WEFT_CXI_REGISTRY"] == "/nowhere"
     assert os.environ["SLINGSHOT_VNIS"] == "7"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 
 import weft
 from weft.tools._table import Printer, Table
@@ -27,9 +27,7 @@ def test_version(command: Command, option: str) -> None:
 
 @pytest.mark.parametrize("option", ["-V", "info --list", "pref"])
 def test_python_m_weft_is_the_command(command: Command, option: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "weft", *option.split()], capture_output=True, text=True, timeout=100
-    )
+    result = patience.run([sys.executable, "-m", "weft", *option.split()], timeout=100)
     ended = command(*option.split())
     assert (result.returncode, result.stdout) == (ended.code, ended.out)
     assert result.stderr == ended.err
@@ -37,10 +35,9 @@ def test_python_m_weft_is_the_command(command: Command, option: str) -> None:
 
 def weft_as_a_process(*arguments: str, **environment: str) -> str:
     """The output of the command. The variable of typer makes the shell an argument instead of the parent process."""
-    result = subprocess.run(
-        [sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, timeout=100,
-        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", **environment},
-    )  # fmt: skip
+    result = patience.run(
+        [sys.executable, "-m", "weft", *arguments], timeout=100,
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", **environment})  # fmt: skip
     assert "Traceback" not in result.stderr
     return result.stdout
 
@@ -204,7 +201,7 @@ def test_import_weft_fi_loads_no_tool() -> None:
         "print(*(m for m in sys.modules if m.partition('.')[0] in ('typer', 'rich', 'click', 'matplotlib')))\n"
         "print(*(m for m in sys.modules if m.startswith('weft.tools')))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert result.stdout.split() == []
 
 
@@ -214,5 +211,5 @@ def test_version_loads_neither_numpy_nor_the_extension() -> None:
         "try: main()\nexcept SystemExit: pass\n"
         "print(*(m for m in ('numpy', 'weft._nic', 'weft.tools._measure') if m in sys.modules))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert result.stdout.splitlines()[1:] == [""]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 
 from weft.tools import _machine, doctor
 
@@ -21,12 +22,8 @@ pytestmark = pytest.mark.procs
 
 def report(**env: str) -> tuple[int, dict[str, Any]]:
     """Run in another process, because the paths depend on the environment of this process's NIC."""
-    result = subprocess.run(
-        [sys.executable, "-m", "weft.tools.cli", "doctor", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, **env},
+    result = patience.run(
+        [sys.executable, "-m", "weft.tools.cli", "doctor", "--json"], timeout=100, env={**os.environ, **env}
     )
     assert result.stdout, result.stderr
     return result.returncode, json.loads(result.stdout)

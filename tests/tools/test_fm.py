@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from tests import patience
 from tests.patience import Patience
 from tests.tools.conftest import Command
 
@@ -62,7 +63,7 @@ class Served:
         """End it; what it wrote to stderr."""
         self.process.send_signal(with_signal)
         try:
-            _, err = self.process.communicate(timeout=Patience(60).left())
+            _, err = patience.communicate(self.process, 60)
         finally:
             self.process.kill()
         return err

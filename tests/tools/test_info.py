@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 import typer.main
+from tests import patience
 
 import weft
 from weft import fi, settings
@@ -89,13 +89,13 @@ def test_info_loads_no_library_for_options_or_tables() -> None:
         "try: main()\nexcept SystemExit: pass\n"
         "print(*(m for m in ('typer', 'rich', 'pydantic', 'numpy', 'logging', 'weft.fi.domain') if m in sys.modules))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], check=True, timeout=100)
     assert result.stdout.splitlines()[-1] == ""
 
 
 def test_reader_that_has_seen_enough_is_no_error() -> None:
     line = f"{sys.executable} -m weft.tools.cli info -v | head -n 1"
-    result = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True, timeout=100)
+    result = patience.run(["sh", "-c", line], check=True, timeout=100)
     assert (len(result.stdout.splitlines()), result.stderr) == (1, "")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.ofi.support import PROVIDERS, library
 from tests.patience import communicate
 from tests.procs.hosts import Wire
@@ -57,9 +58,7 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 
 def run(*command: str, **env: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        command, env={**os.environ, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-    )
+    done = patience.run(command, env={**os.environ, **env}, stdin=subprocess.DEVNULL, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -6,13 +6,13 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 
 from weft.tools import perf
 from weft.tools._measure import Row
@@ -30,12 +30,8 @@ pytestmark = pytest.mark.procs
 
 
 def measure(*arguments: str, **env: str) -> tuple[list[dict[str, Any]], str]:
-    result = subprocess.run(
-        [*COMMAND, "--json", "--quick", "--seconds", "0.3", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, **env},
+    result = patience.run(
+        [*COMMAND, "--json", "--quick", "--seconds", "0.3", *arguments], timeout=100, env={**os.environ, **env}
     )
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -109,11 +105,8 @@ def test_perf_runs_under_every_registration_mode(mode: str) -> None:
 
 
 def test_perf_table_has_a_caption() -> None:
-    result = subprocess.run(
-        [*COMMAND, "--seconds", "0.1", "--path", "direct", "--ops", "write", "--sizes", "8"],
-        capture_output=True,
-        text=True,
-        timeout=100,
+    result = patience.run(
+        [*COMMAND, "--seconds", "0.1", "--path", "direct", "--ops", "write", "--sizes", "8"], timeout=100
     )
     assert result.returncode == 0, result.stderr
     for word in ("latency", "p99", "rate", "bandwidth", "limit", "of it", "memcpy"):

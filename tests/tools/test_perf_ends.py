@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 from weft.tools._pair import Side, Target, half_round_trip
 
@@ -55,7 +56,7 @@ class Running:
         assert len(self.children) == 2  # a target for the paths that share memory, one for the ring
 
     def end(self) -> tuple[int, str]:
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = patience.communicate(self.process, 60)
         eventually(lambda: all(gone(child) for child in self.children))
         return self.process.returncode, errors
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.procs.hosts import Wire
 
 from weft.tools._hosts import HostTarget
@@ -32,11 +33,9 @@ def wire(seed: int) -> Iterator[Wire]:
 
 
 def connect(wire: Wire, secret: str, *options: str, port: int = 7000) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return patience.run(
         [*wire.inside("b"), *COMMAND, "--connect", f"{wire.ip['a']}:{port}", *options],
         env={**os.environ, "WEFT_SECRET": secret},
-        capture_output=True,
-        text=True,
         timeout=90,
     )
 
@@ -60,7 +59,7 @@ def test_two_hosts_measure_beside_a_bare_socket(wire: Wire) -> None:
         assert stranger.returncode == 2
         assert "the secrets differ" in stranger.stderr
         server.send_signal(signal.SIGINT)
-        said, _ = server.communicate(timeout=60)
+        said, _ = patience.communicate(server, 60)
         assert f"{wire.ip['b']} was refused" in said
     finally:
         server.kill()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import patience
 
 from .test_perf import COMMAND, check
 from .test_perf_ends import children_of, eventually, gone
@@ -40,7 +41,7 @@ class Server:
     def end(self, number: int = signal.SIGINT) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(timeout=60)
+        code = patience.wait(self.process, 60)
         self._reader.join(timeout=60)
         if not self.errors.closed:
             self.errors.seek(0)
@@ -59,7 +60,7 @@ def server() -> Iterator[Server]:
 
 
 def connect(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, "--connect", name, *arguments], capture_output=True, text=True, timeout=100)
+    return patience.run([*COMMAND, "--connect", name, *arguments], timeout=100)
 
 
 def test_perf_connect_measures_every_path_against_the_server(server: Server) -> None:
@@ -82,7 +83,7 @@ def test_perf_connect_measures_every_path_against_the_server(server: Server) -> 
 
 
 def test_perf_server_of_a_name_that_is_taken_is_refused(server: Server) -> None:
-    result = subprocess.run([*COMMAND, "--server", "--name", server.name], capture_output=True, text=True, timeout=100)
+    result = patience.run([*COMMAND, "--server", "--name", server.name], timeout=100)
     assert result.returncode == 2
     assert f"another server has the name '{server.name}'" in result.stderr
     assert "try: weft perf --server --name" in result.stderr
@@ -110,7 +111,7 @@ class Measuring:
         assert len(self.targets) == 2
 
     def end(self) -> tuple[int, str]:
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = patience.communicate(self.process, 60)
         return self.process.returncode, errors
 
     def __enter__(self) -> Measuring:
@@ -162,7 +163,7 @@ def test_perf_server_survives_invalid_requests(server: Server) -> None:
         "s.sendall(b'{\"nbytes\": -1}')\n"
         "print(s.recv(4096).decode())"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    result = patience.run([sys.executable, "-c", program], timeout=100)
     assert "the server could not start the process" in json.loads(result.stdout)["error"]
     assert connect(server.name, "--json", "--path", "direct", *FEW).returncode == 0
     assert not list(Path("/dev/shm").glob(f"*{server.name}*"))

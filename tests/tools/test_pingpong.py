@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import patience
 from tests.patience import communicate
 from tests.procs.hosts import Wire
 
@@ -330,7 +331,7 @@ def test_two_hosts_with_the_cxi_provider(wire: Wire, tmp_path: Path) -> None:
     }
     set_nic = "import sys; from weft.providers.cxi import device; device.set_values('cxi0', nic=int(sys.argv[1]))"
     for h in "ab":
-        done = subprocess.run([sys.executable, "-c", set_nic, str(NIC[h])], env={**os.environ, **env[h]}, timeout=60)
+        done = patience.run([sys.executable, "-c", set_nic, str(NIC[h])], env={**os.environ, **env[h]}, timeout=60)
         assert done.returncode == 0
     (code, out, err), (server_code, _, server_err) = between(wire, ["-p", "cxi", "-c", "-I", "5"], env)
     assert (code, err) == (0, ""), server_err

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import patience
 
 BENCH = Path(__file__).parents[2] / "bench"
 BUDGET_ROWS = 13  # of the design
 
 
 def test_report_has_every_row_of_the_budget_and_reasons(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, str(BENCH / "report.py"), "--output", str(tmp_path / "page")],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    result = patience.run([sys.executable, str(BENCH / "report.py"), "--output", str(tmp_path / "page")], timeout=100)
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "page.md").read_text()
     lines = [
