@@ -28,6 +28,13 @@ constexpr uint32_t low_of(uint64_t word) noexcept {
 constexpr uint32_t cached_in(uint64_t word) noexcept {
   return low_of(word) & ~kDirect;
 }
+// Modulo 2^32: another process may write anything into the file.
+constexpr int32_t sum(int32_t a, int32_t b) noexcept {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
+}
+constexpr int32_t difference(int32_t a, int32_t b) noexcept {
+  return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
+}
 }  // namespace
 
 struct Ledger::Head {
@@ -60,7 +67,7 @@ struct alignas(kCacheLine) Ledger::Slot {
   }
   [[nodiscard]] int32_t used(size_t kind) const noexcept {
     const uint64_t word = words[kind].load(std::memory_order_acquire);
-    return held(kind, word) - static_cast<int32_t>(cached_in(word));
+    return difference(held(kind, word), static_cast<int32_t>(cached_in(word)));
   }
   void clear() noexcept {
     granted = {};
@@ -156,20 +163,22 @@ Ledger::Row& Ledger::row_of(uint32_t service) {
 
 // A service cannot take what other services have, nor what is reserved for them.
 int32_t Ledger::left(const Row& row, size_t kind) const noexcept {
-  const int32_t others = head().kept[kind] - std::max(row.held[kind], row.reserved[kind]);
-  return std::min(row.most[kind] - row.held[kind], head().totals[kind] - others - row.held[kind]);
+  const int32_t held = row.held[kind];
+  const int32_t others = difference(head().kept[kind], std::max(held, row.reserved[kind]));
+  return std::min(difference(row.most[kind], held), difference(difference(head().totals[kind], others), held));
 }
 
 // The slot has changed already: recount() would compute the same sums.
 void Ledger::add_to_sums(const Slot& slot, size_t kind, int32_t count) noexcept {
   Row& row = rows()[std::min(slot.row, kRowsMax - 1)];
-  head().kept[kind] -= std::max(row.held[kind], row.reserved[kind]);
-  row.held[kind] += count;
-  head().kept[kind] += std::max(row.held[kind], row.reserved[kind]);
+  int32_t& kept = head().kept[kind];
+  kept = difference(kept, std::max(row.held[kind], row.reserved[kind]));
+  row.held[kind] = sum(row.held[kind], count);
+  kept = sum(kept, std::max(row.held[kind], row.reserved[kind]));
 }
 
 void Ledger::grant(Slot& slot, size_t kind, int32_t count, int32_t cached) noexcept {
-  slot.granted[kind] = static_cast<int32_t>(static_cast<uint32_t>(slot.granted[kind]) + static_cast<uint32_t>(count));
+  slot.granted[kind] = sum(slot.granted[kind], count);
   add_to_sums(slot, kind, count);
   slot.words[kind].fetch_add(static_cast<uint64_t>(cached), std::memory_order_acq_rel);
 }
@@ -204,13 +213,13 @@ void Ledger::recount() noexcept {
     }
     slot->row = static_cast<uint32_t>(row - rows());
     ++row->users;
-    for (size_t k = 0; k < kKinds; ++k) row->held[k] += slot->held(k);
+    for (size_t k = 0; k < kKinds; ++k) row->held[k] = sum(row->held[k], slot->held(k));
   }
   h.kept = {};
   for (Row* row = rows(); row != rows_end; ++row) {
     if (row->users == 0 && std::ranges::all_of(row->reserved, [](int32_t n) { return n == 0; })) row->service = 0;
     if (row->service == 0) continue;
-    for (size_t k = 0; k < kKinds; ++k) h.kept[k] += std::max(row->held[k], row->reserved[k]);
+    for (size_t k = 0; k < kKinds; ++k) h.kept[k] = sum(h.kept[k], std::max(row->held[k], row->reserved[k]));
   }
 }
 
@@ -300,7 +309,7 @@ bool Ledger::take_slowly(Slot& mine, size_t kind, int32_t count) {
   reclaim(mine, kind);
   const int32_t there = left(row, kind);
   if (there >= count) {
-    const int32_t cached = std::min((there - count) / 8, kChunk);
+    const int32_t cached = std::min(difference(there, count) / 8, kChunk);
     grant(mine, kind, count + cached, cached);
     return true;
   }

@@ -189,8 +189,11 @@ Outcome step_semaphore(const Object& object, Call& call, World& world) noexcept 
       default:
         return Outcome::damaged;
     }
-    wake = semaphore.free() - (before > 0 ? before : 0);
-    if (call.op == Op::take) wake = semaphore.came_back() ? semaphore.free() : 0;
+    if (call.op == Op::take) {
+      wake = semaphore.came_back() ? semaphore.free() : 0;
+    } else if (__builtin_sub_overflow(semaphore.free(), before > 0 ? before : 0, &wake)) {
+      wake = 0;
+    }
   }
   if (wake > 0) {
     ring(head.go, static_cast<int>(wake < INT_MAX ? wake : INT_MAX));

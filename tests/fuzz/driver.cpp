@@ -210,6 +210,7 @@ int main(int argc, char** argv) {
   }
   std::fprintf(stderr, "driver: seed %ld, %zu inputs read\n", seed, inputs.size());
   if (!folders && !inputs.empty()) return 0;
+  if (corpus.empty()) corpus.emplace_back();  // a target without seeds begins with the empty input
 
   Mutator mutator(static_cast<uint64_t>(seed), static_cast<size_t>(length_max));
   const time_t end = ::time(nullptr) + seconds;

@@ -34,6 +34,7 @@ from .. import _files, _nic, _process, errors
 from ..fi import _handle
 from ..memory.reserve import part
 from . import keeperlink
+from .names import check_name
 from .node import Node
 from .offer import Offer
 from .processes import pid_namespace
@@ -46,6 +47,7 @@ __all__ = ["Keeper", "main"]
 
 _FIRST_CALL_S = 30.0  # for the first call of the process that started the keeper
 _LOOK_S = 1.0
+_TEXT_MAX = 8192  # characters of an error
 
 _Object = tuple[str, np.ndarray[Any, Any]]
 """A coordination object: its class and its memory."""
@@ -218,7 +220,7 @@ class Keeper:
     def _begin(
         self, offer: Offer, request: dict[str, Any], more: dict[str, Any], is_object: _Object | None = None
     ) -> Shared:
-        name, maker = str(request["name"]), request["maker"]
+        name, maker = check_name(request["name"], "keep"), request["maker"]
         with self._lock:
             if name in self._kept:
                 raise errors.AddressInUse(
@@ -320,12 +322,18 @@ class Session:
         try:
             with self._connection:
                 while data := self._connection.recv(keeperlink.MESSAGE_BYTES_MAX):
-                    self._connection.send(json.dumps(self._answer(data)).encode())
+                    self._answer_to(data)
         except OSError:
             pass
         finally:
             self._drop_room()
             self._keeper._session_ended()
+
+    def _answer_to(self, data: bytes) -> None:
+        answer = self._answer(data)
+        if "error" in answer:  # it may repeat all of the request, and must fit a packet
+            answer["error"] = answer["error"][:_TEXT_MAX]
+        self._connection.send(json.dumps(answer).encode())
 
     def _answer(self, data: bytes) -> dict[str, Any]:
         try:
@@ -398,6 +406,8 @@ def _offer(room: np.ndarray[Any, Any] | None, request: dict[str, Any]) -> Offer:
     rows = request.get("rows")
     order = str(request["order"])
     whole_shape = shape if rows is None else (int(rows), *shape[1:])
+    if any(n < 0 for n in (*shape, *whole_shape)):  # NumPy divides by the size of such an array: SIGFPE
+        raise errors.InvalidArgument(f"keep: the request has a negative length: shape {shape}, rows {rows}")
     buffer: Any = room if room is not None else b""
     whole: np.ndarray[Any, Any] = np.ndarray(whole_shape, dtype, buffer=buffer)
     if rows is None:
