@@ -18,7 +18,7 @@ using sync::Outcome;
 // A parked call is canceled and asked again after this time. So a signal that was lost with a process, and a process
 // whose end nobody reported, delay a call no longer than that.
 constexpr uint64_t kParkedNs = 5'000'000'000;
-// How long the answer to a cancellation may take; after that the lane is given up.
+// How long the answer to a cancellation may take once the call is over; after that the call is given up.
 constexpr uint64_t kCancelNs = 2'000'000'000;
 // While the owner's NIC has no room for parked calls: pauses between two requests.
 constexpr uint64_t kPauseNsMin = 1'000'000, kPauseNsMax = 100'000'000;
@@ -84,6 +84,14 @@ class Line {
     const nb::object push = nb::steal(PyObject_GetAttrString(who_.array.ptr(), "_push"));
     if (push.is_valid()) (void)nb::steal(PyObject_CallOneArg(push.ptr(), lane_.ptr()));
     if (PyErr_Occurred()) PyErr_Clear();
+  }
+  // An answer may still come: the lane serves no other call.
+  void set_aside() {
+    const nb::object node = nb::steal(PyObject_GetAttrString(who_.array.ptr(), "_node"));
+    if (node.is_valid() && !node.is_none()) {
+      (void)nb::steal(PyObject_CallMethod(node.ptr(), "_set_aside", "O", lane_.ptr()));
+    }
+    if (PyErr_Occurred()) hold_error();
   }
   [[nodiscard]] nb::object lane() const { return lane_; }
 
@@ -239,25 +247,39 @@ Reply ask(const Asker& who, Question q) {
   }
   const auto end = [&](End how) {
     reply.end = how;
-    if (how == End::failed || how == End::silent) {
-      reply.lane = line.lane();
-      reply.head.state = q.state;
-    }
+    if (how != End::answered) reply.head.state = q.state;
+    if (how == End::failed) reply.lane = line.lane();
+    if (how == End::silent) line.set_aside();
     if (line.holds_error()) {
       line.raise_held();
       reply.end = End::raised;
     }
     return reply;
   };
-  const auto given_up = [&](Waited waited) { return end(waited == Waited::failed ? End::failed : End::silent); };
+  // No answer: the lane has an error; or the owner's NIC does nothing now, because its process is stopped. Then that
+  // NIC undoes the call when its process goes on.
+  const auto given_up = [&](Waited waited, const Letter* letter) {
+    if (waited == Waited::failed) return end(End::failed);
+    if (letter != nullptr) {
+      Question last;
+      last.a = letter->id;
+      last.op = q.op;
+      Letter none;
+      if (!line.post(none, last, wire::kCallCancel | wire::kCallGivenUp)) line.hold_error();
+      q.state = 0;
+    }
+    return end(End::silent);
+  };
   for (uint64_t pause = kPauseNsMin;; pause = std::min(2 * pause, kPauseNsMax)) {
     const uint64_t begun = now_ns();
     const bool waits = q.deadline_ns > begun;
+    bool answered_all = true;
     Letter letter, canceling;
     if (!line.post(letter, q, waits ? wire::kCallPark : 0)) return end(End::raised);
     const uint64_t until = waits ? std::min(q.deadline_ns, begun + kParkedNs) : begun + q.patience_ns;
     Waited waited = line.wait(letter, until < begun ? kForever : until, waits);
-    if (waited == Waited::failed || (waited == Waited::late && !waits)) return given_up(waited);
+    reply.posted = true;
+    if (waited == Waited::failed || (waited == Waited::late && !waits)) return given_up(waited, &letter);
     if (waited != Waited::done) {
       Question cancel;
       cancel.a = letter.id;
@@ -266,10 +288,15 @@ Reply ask(const Asker& who, Question q) {
         line.hold_error();
         return end(End::raised);
       }
-      const uint64_t patience = now_ns() + kCancelNs;
-      waited = line.wait(canceling, patience, false);
-      if (waited == Waited::done) waited = line.wait(letter, patience, false);
-      if (waited != Waited::done) return given_up(waited);
+      const auto both = [&](uint64_t limit, bool ends) {
+        const Waited first = line.wait(canceling, limit, ends);
+        return first == Waited::done ? line.wait(letter, limit, ends) : first;
+      };
+      // If only the parking was long enough, the owner may take as long as the call may wait.
+      if (!line.holds_error() && q.deadline_ns > now_ns()) waited = both(q.deadline_ns, true);
+      if (waited == Waited::raised || waited == Waited::late) waited = both(now_ns() + kCancelNs, false);
+      if (!letter.done) return given_up(waited, &letter);
+      answered_all = waited == Waited::done;
     }
     reply.head = head_of(letter.answer);
     reply.answer = std::move(letter.answer);
@@ -281,7 +308,7 @@ Reply ask(const Asker& who, Question q) {
       pause_for(std::min(pause, q.deadline_ns - now));
       if (PyErr_CheckSignals() != 0) line.hold_error();
     }
-    if (open && !line.holds_error() && q.deadline_ns > now_ns()) continue;
+    if (open && answered_all && !line.holds_error() && q.deadline_ns > now_ns()) continue;
     if (open) {
       reply.head.outcome = static_cast<uint32_t>(Outcome::again);
       reply.head.state = q.state;
@@ -296,14 +323,14 @@ Reply ask(const Asker& who, Question q) {
           return end(End::raised);
         }
         waited = line.wait(leaving, now_ns() + (line.holds_error() ? kCancelNs : q.patience_ns), false);
-        if (waited != Waited::done) return given_up(waited);
+        if (waited != Waited::done) return given_up(waited, nullptr);
         if (const auto left = head_of(leaving.answer); is(left, Outcome::done) && left.value != 0) {
           reply.head.outcome = static_cast<uint32_t>(Outcome::done);  // the last one has come just now
           reply.head.value = left.value2;
         }
       }
     }
-    line.push();
+    answered_all ? line.push() : line.set_aside();
     return end(End::answered);
   }
 }
@@ -372,7 +399,9 @@ bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) 
   for (int i = 0; i < kAttempts; ++i) {
     const Reply reply = ask(asker_, q);
     PyErr_Clear();
-    if (reply.end != Reply::End::no_lane) return reply.done();
+    if (reply.answer.is_valid()) return reply.head.outcome == static_cast<uint32_t>(Outcome::done);
+    if (reply.posted) return true;  // the owner's NIC is told not to leave it undone
+    if (reply.end != Reply::End::no_lane) return false;
     (void)nb::steal(PyObject_CallMethod(self_, "_spare_lane", nullptr));
     PyErr_Clear();
   }

@@ -6,7 +6,8 @@
 //   Deed     of the outermost call, a method of the extension: what the Python code below has taken. If that code ends
 //            with an exception, the deed is undone.
 //   ask()    a call that the NIC of the object's owner does (nic/parking.hpp), from the request to the answer. A wait
-//            that an exception ends is withdrawn first.
+//            that an exception ends is withdrawn first. If the owner's process is stopped, its NIC undoes the call when
+//            the process goes on.
 #pragma once
 
 #include <deque>
@@ -102,14 +103,12 @@ struct Question {
 };
 struct Reply {
   // no_lane: the array has no idle lane now. failed: the lane's queue has the error, or is closed. silent: no answer
-  // came, and the lane cannot be used again. raised: a Python error is set.
+  // came, and the call is given up. raised: a Python error is set.
   enum class End : uint8_t { answered, no_lane, failed, silent, raised } end = End::no_lane;
   wire::CallAnswer head;
-  nb::object answer;  // a bytearray, whose record follows the head
-  nb::object lane;    // failed, silent
-  [[nodiscard]] bool done() const noexcept {
-    return end == End::answered && head.outcome == static_cast<uint32_t>(sync::Outcome::done);
-  }
+  nb::object answer;    // a bytearray, whose record follows the head
+  nb::object lane;      // failed
+  bool posted = false;  // the owner's NIC has the call, or gets it when its process goes on
   [[nodiscard]] std::span<const std::byte> record() const noexcept;
 };
 // Waits until the call is done, or the deadline. `raised`: a signal handler raised while the call waited; if it was

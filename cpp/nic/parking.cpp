@@ -68,8 +68,10 @@ void Parking::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
     Parked& last = parked_.back();
     result = run(peer.get(), frame, last.request, in, out, true);
     if (waits(result)) return;
+    request = last.request;
     drop(std::prev(parked_.end()));
   }
+  note(*peer, request, result, in, out);
   answer(peer, frame, result, room);
 }
 
@@ -111,6 +113,7 @@ Parking::Result Parking::run(const link::Peer* peer, const wire::Frame& frame, w
     result.outcome = sync::Outcome::damaged;
     return result;
   }
+  result.kind = object->kind;
   call.op = static_cast<sync::Op>(request.op);
   call.for_other = (request.flags & wire::kCallMapped) == 0;
   call.who = call.for_other ? nic_->world().self() : sync::Who{request.pid, request.start};
@@ -196,6 +199,8 @@ void Parking::cancel(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
     Result canceled;
     canceled.outcome = sync::Outcome::canceled;
     canceled.call.state = at->request.state;
+    canceled.call.op = static_cast<sync::Op>(at->request.op);
+    note(*peer, at->request, canceled, {}, {});
     const wire::Frame of = at->frame;
     const size_t bytes = at->payload.size();
     drop(at);
@@ -205,7 +210,87 @@ void Parking::cancel(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
     result.call.value = 1;
     break;
   }
+  if ((request.flags & wire::kCallGivenUp) != 0) give_back(*peer, frame, request);
   answer(peer, frame, result, room);
+}
+
+// Remembers how to end a call that has just got its answer. Without memory it cannot be ended.
+void Parking::note(const link::Peer& peer, const wire::CallRequest& request, const Result& result,
+                   std::span<const std::byte> in, std::span<const std::byte> out) noexcept try {
+  const bool done = result.status == Status::ok && result.outcome == sync::Outcome::done;
+  const bool open = result.outcome == sync::Outcome::again || result.outcome == sync::Outcome::canceled;
+  if ((request.flags & wire::kCallWatch) != 0 || (!done && !open)) return;
+  wire::CallRequest undo;
+  std::span<const std::byte> record;
+  const auto by = [&](sync::Op op, uint64_t a, uint64_t b) {
+    undo.op = static_cast<uint16_t>(op);
+    undo.a = a;
+    undo.b = b;
+  };
+  const sync::Call& call = result.call;
+  if (done && call.op == sync::Op::take) {
+    by(sync::Op::release, result.kind == sync::Kind::semaphore ? 1 : call.value2, 0);
+  } else if (done && call.op == sync::Op::reserve) {
+    by(sync::Op::free_slot, call.value, 0);
+  } else if (done && call.op == sync::Op::claim) {
+    by(sync::Op::free_slot, call.value, 2);
+  } else if (done && call.op == sync::Op::get) {
+    by(sync::Op::put_back, call.value3, 0);
+    record = out.first(std::min<size_t>(call.length, out.size()));
+  } else if (open && call.op == sync::Op::put_back) {  // it is not done, and is to be done
+    by(sync::Op::put_back, request.a, 0);
+    record = in;
+  } else if (open && call.op == sync::Op::free_slot) {
+    by(sync::Op::free_slot, request.a, 2);
+  } else if (open && call.op == sync::Op::wait && call.state != 0) {  // a party that has come to a barrier
+    by(sync::Op::withdraw, 0, 0);
+    undo.state = call.state;
+  } else {
+    return;
+  }
+  undo.flags = request.flags & wire::kCallMapped;
+  undo.pid = request.pid;
+  undo.start = request.start;
+  undo.token = token_of(peer, request);
+  NotedOfPeer& of = noted_[peer.number];
+  if (of.all.size() < kNotedPerPeer) {
+    of.all.emplace_back();
+    of.next = of.all.size() - 1;
+  }
+  Noted& one = of.all[of.next];
+  one.id = 0;
+  one.record.assign(record.begin(), record.end());
+  one.undo = undo;
+  one.id = request.id;
+  of.next = (of.next + 1) % kNotedPerPeer;
+} catch (const std::bad_alloc&) {
+}
+
+void Parking::give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept {
+  const auto of = noted_.find(peer.number);
+  if (of == noted_.end() || request.a == 0) return;
+  const auto one = std::ranges::find_if(of->second.all, [&](const Noted& noted) {
+    return noted.id == request.a && noted.undo.token == token_of(peer, request);
+  });
+  if (one == of->second.all.end()) return;
+  one->id = 0;
+  run_alone(frame, one->undo, one->record);
+}
+
+// A call by this NIC itself, parked until it can be done.
+void Parking::run_alone(const wire::Frame& frame, wire::CallRequest request,
+                        std::span<const std::byte> record) noexcept {
+  if (!waits(run(nullptr, frame, request, record, {}, true))) return;
+  try {
+    parked_.push_back({nullptr, frame, request, {record.begin(), record.end()}});
+  } catch (const std::bad_alloc&) {  // what is to go back stays taken
+    return;
+  }
+  nic_->table().parked().fetch_add(1, std::memory_order_seq_cst);
+  count_.store(parked_.size(), std::memory_order_relaxed);
+  // SYNC POINT: as in serve().
+  Parked& last = parked_.back();
+  if (!waits(run(nullptr, frame, last.request, last.payload, {}, true))) drop(std::prev(parked_.end()));
 }
 
 bool Parking::due_for_dead() noexcept {
@@ -230,17 +315,17 @@ size_t Parking::look_again() noexcept {
       return n;
     }
     const std::span<std::byte> room{room_.data(), payload.size()};
-    const bool gone = at->peer == nullptr;
-    const Result result =
-        run(at->peer.get(), at->frame, at->request,
-            gone ? payload : payload.subspan(sizeof(wire::CallRequest), at->request.in_bytes),
-            gone ? room : room.subspan(sizeof(wire::CallAnswer), at->request.out_bytes), look || gone);
+    const bool alone = at->peer == nullptr;
+    const auto in = alone ? payload : payload.subspan(sizeof(wire::CallRequest), at->request.in_bytes);
+    const auto out = alone ? room : room.subspan(sizeof(wire::CallAnswer), at->request.out_bytes);
+    const Result result = run(at->peer.get(), at->frame, at->request, in, out, look || alone);
     if (waits(result)) {
       ++at;
       continue;
     }
     const std::shared_ptr<link::Peer> peer = at->peer;
     const wire::Frame frame = at->frame;
+    if (peer) note(*peer, at->request, result, in, out);
     at = drop(at);
     ++n;
     if (peer) answer(peer, frame, result, room);
@@ -261,6 +346,7 @@ bool Parking::remember(const link::Peer& peer, const wire::Frame& frame, uint64_
 
 void Parking::on_peer_down(const link::Peer& peer) noexcept {
   for (auto at = parked_.begin(); at != parked_.end();) at = at->peer.get() == &peer ? drop(at) : std::next(at);
+  noted_.erase(peer.number);
   if (sessions_of_.erase(peer.number) != 0) {
     for (auto at = sessions_.begin(); at != sessions_.end();) {
       if (at->second.peer != peer.number) {
@@ -270,14 +356,7 @@ void Parking::on_peer_down(const link::Peer& peer) noexcept {
       wire::CallRequest request;
       request.op = static_cast<uint16_t>(sync::Op::gone);
       request.token = at->second.token;
-      const Result result = run(nullptr, at->second.frame, request, {}, {}, true);
-      if (waits(result)) {  // another process has the guard
-        try {
-          parked_.push_back({nullptr, at->second.frame, request, {}});
-          nic_->table().parked().fetch_add(1, std::memory_order_seq_cst);
-        } catch (const std::bad_alloc&) {  // what the lost process had stays taken
-        }
-      }
+      run_alone(at->second.frame, request, {});
       at = sessions_.erase(at);
     }
     count_.store(parked_.size(), std::memory_order_relaxed);

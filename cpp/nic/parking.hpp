@@ -8,6 +8,10 @@
 // permit
 // ... in their place, under a token. When the connection is lost, Op::gone gives back what the token has.
 //
+// A peer that waits no longer, because of a signal or a deadline, cancels its call. If this process is stopped, the
+// peer gets no answer, gives the call up, and says so (wire::kCallGivenUp). That frame comes after the call and before
+// whatever the peer asks next, so the last things that a peer has taken are noted here, and go back then.
+//
 // The progress lock guards everything here. A peer's calls are limited; those beyond are answered `again`, and the peer
 // asks again later.
 #pragma once
@@ -35,6 +39,7 @@ class Parking final {
   static constexpr size_t kParkedPerPeerMax = 96;  // below wire::kUnansweredMax
   static constexpr size_t kParkedMax = 16384;
   static constexpr size_t kSessionsPerPeerMax = 4096;
+  static constexpr size_t kNotedPerPeer = 128;  // more calls of a peer than can be under way at once
 
   explicit Parking(Nic* nic) noexcept : nic_(nic) {}
   Parking(const Parking&) = delete;
@@ -55,7 +60,7 @@ class Parking final {
 
  private:
   struct Parked {
-    std::shared_ptr<link::Peer> peer;  // null: `gone`, which nobody waits for
+    std::shared_ptr<link::Peer> peer;  // null: by this NIC itself, and nobody waits for the answer
     wire::Frame frame;
     wire::CallRequest request;
     std::vector<std::byte> payload;
@@ -70,6 +75,17 @@ class Parking final {
     Status status = Status::ok;
     sync::Call call;
     sync::Outcome outcome = sync::Outcome::again;
+    sync::Kind kind{};
+  };
+  // What ends a call whose sender has given it up: another call, and its record.
+  struct Noted {
+    uint64_t id = 0;  // 0: nothing
+    wire::CallRequest undo;
+    std::vector<std::byte> record;
+  };
+  struct NotedOfPeer {
+    std::vector<Noted> all;
+    size_t next = 0;
   };
   Result run(const link::Peer* peer, const wire::Frame& frame, wire::CallRequest& request,
              std::span<const std::byte> in, std::span<std::byte> out, bool look) noexcept;
@@ -80,6 +96,10 @@ class Parking final {
               std::span<std::byte> room) noexcept;
   bool park(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const wire::CallRequest& request,
             std::span<const std::byte> payload);
+  void note(const link::Peer& peer, const wire::CallRequest& request, const Result& result,
+            std::span<const std::byte> in, std::span<const std::byte> out) noexcept;
+  void give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept;
+  void run_alone(const wire::Frame& frame, wire::CallRequest request, std::span<const std::byte> record) noexcept;
   std::list<Parked>::iterator drop(std::list<Parked>::iterator at) noexcept;
   bool remember(const link::Peer& peer, const wire::Frame& frame, uint64_t token);
   static uint64_t token_of(const link::Peer& peer, const wire::CallRequest& request) noexcept;
@@ -91,6 +111,7 @@ class Parking final {
   std::unordered_map<uint64_t, size_t> per_peer_;     // by Peer::number: parked calls
   std::unordered_map<uint64_t, Session> sessions_;    // by a hash of peer, object and token
   std::unordered_map<uint64_t, size_t> sessions_of_;  // by Peer::number
+  std::unordered_map<uint64_t, NotedOfPeer> noted_;   // by Peer::number
   std::atomic<size_t> count_{0};
   std::atomic<uint64_t> look_until_ns_{0};
   std::atomic<bool> look_soon_{false};

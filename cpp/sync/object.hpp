@@ -43,7 +43,8 @@ enum class Op : uint16_t {
   commit = 12,     //   a: the slot
   claim = 13,      // queue: a slot to read; free_slot
   free_slot = 14,  //   a: the slot. Of a slot to write: its record is never delivered. Of one to read, b: 1: the record
-                   //   becomes the first again; `again` if others have taken later ones
+                   //   becomes the first again; `again` if others have taken later ones. b: 2: also then, by a copy;
+                   //   `again` if the queue is full
   look = 15,       // value, value2, value3: what there is
   gone = 16,       // the process for which the owner's NIC has called (token) is lost
   close = 17,      // wakes everyone; every call then ends

@@ -229,16 +229,35 @@ Outcome put_back(const Object& object, Call& call, World& world, Queue& queue) n
   return Outcome::done;
 }
 
-// A slot that was claimed and not read: its record is the first again.
+// A slot that was claimed and not read: its record is the first again. By a copy, under the guard as in put_back().
 Outcome unclaim(const Object& object, Call& call, World& world, Queue& queue) noexcept {
+  bool copied = false;
   {
     Guard guard(*object.head, call, world);
     if (!guard.held()) return Outcome::busy;
     Slot* slot = queue.own_slot(kSlotReading);
     if (slot == nullptr) return Outcome::not_holder;
-    if (const Outcome found = queue.unclaim(*slot, call.a); found != Outcome::done) return found;
+    Outcome found = queue.unclaim(*slot, call.a);
+    if (found == Outcome::again && call.b == 2) {
+      uint64_t at = 0;
+      found = queue.find_room_before(&at);
+      if (found == Outcome::done) {
+        Slot& to = slot_of(object, at);
+        const uint64_t bytes = slot->length.load(std::memory_order_relaxed);
+        if (bytes > object.item) return Outcome::damaged;
+        to.length.store(bytes, std::memory_order_relaxed);
+        to.type.store(slot->type.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        if (bytes != 0 && &to != slot) std::memcpy(record_of(to), record_of(*slot), bytes);
+        to.state.store(kSlotFull, std::memory_order_release);
+        queue.move_head_back();
+        if (&to != slot) slot->state.store(kSlotFree, std::memory_order_seq_cst);
+        copied = true;
+      }
+    }
+    if (found != Outcome::done) return found;
   }
   ring(object.head->go);
+  if (copied) ring(object.head->room);
   call.changed = true;
   return Outcome::done;
 }

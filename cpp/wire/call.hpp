@@ -14,9 +14,10 @@ constexpr uint8_t kCallOp = 0x80;  // Frame::atomic_op; no AtomicOp has this num
 
 // park: answer when the call can be done, instead of `again`. watch: answer when the bytes at the address differ from
 // the operand's. cancel: end the parked call of this sender with the number `a`. mapped: the sender has mapped the
-// object, and calls for itself (`pid`, `start`); otherwise the receiver calls for it.
-constexpr uint16_t kCallPark = 1, kCallWatch = 2, kCallCancel = 4, kCallMapped = 8;
-constexpr uint16_t kCallFlagsMask = 15;
+// object, and calls for itself (`pid`, `start`); otherwise the receiver calls for it. given_up, with cancel: the sender
+// will not see the answer of its call `a`. What that call has taken goes back; what it gives back is given in any case.
+constexpr uint16_t kCallPark = 1, kCallWatch = 2, kCallCancel = 4, kCallMapped = 8, kCallGivenUp = 16;
+constexpr uint16_t kCallFlagsMask = 31;
 
 struct CallRequest {
   uint16_t op = 0;  // sync::Op

@@ -7,6 +7,7 @@ the timer, the call, and the list that takes the result.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import operator
@@ -20,6 +21,7 @@ from typing import Any
 from tests.procs.coordination_facts import things
 
 from weft import errors
+from weft.share import calls
 
 _PATIENCE_S = 50.0
 _TIMER = signal.setitimer, signal.ITIMER_REAL
@@ -234,3 +236,76 @@ def take_lock(_: Any, name: str) -> bool:
         return False
     lock.release()
     return True
+
+
+# ---- calls whose object's owner is stopped ---------------------------------------------------------------------------
+
+CALLS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
+    "lock": ("acquire", "aacquire", ()),
+    "semaphore": ("acquire", "aacquire", ()),
+    "short items": ("get", "aget", ()),
+    "long items": ("get", "aget", ()),
+    "room": ("put", "aput", (bytes(40_000),)),
+    "barrier": ("wait", "await_", ()),
+}
+"""An object, its call, and the arguments."""
+
+
+def cut_once(_: Any, name: str, what: str) -> str:
+    """A call that a signal ends while the owner is stopped."""
+    call, _, args = CALLS[what]
+    rng = _start(0)
+    found = interrupted(operator.methodcaller(call, *args, timeout=_PATIENCE_S), things[name], rng, 0.05)
+    return "cut" if not found else repr(found)
+
+
+def late_or_canceled(_: Any, names: dict[str, str]) -> set[str]:
+    """Calls that come to their deadlines, and tasks that are canceled, while the owner is stopped; all at once."""
+    found: set[str] = set()
+
+    def late(name: str, what: str) -> None:
+        call, _, args = CALLS[what]
+        # TimedOut of a lock names the holder, a question to the owner, who is stopped.
+        form = {"blocking": True} if what == "lock" else {}
+        try:
+            got = getattr(things[name], call)(*args, timeout=0.05, **form)
+            found.add("late" if got is False else repr(got))
+        except errors.TimedOut:
+            found.add("late")
+
+    async def cancel(name: str, what: str) -> None:
+        _, call, args = CALLS[what]
+        try:
+            await asyncio.wait_for(getattr(things[name], call)(*args), 0.05)  # which cancels the call
+        except asyncio.TimeoutError:
+            await asyncio.gather(*calls._background_tasks)
+            found.add("canceled")
+
+    def canceled() -> None:
+        async def everything() -> None:
+            await asyncio.gather(*(cancel(name, what) for what, name in names.items()))
+
+        asyncio.run(everything())
+
+    # Not of a barrier, either: TimedOut tells how many have come.
+    threads = [threading.Thread(target=late, args=(name, what)) for what, name in names.items() if what != "barrier"]
+    threads.append(threading.Thread(target=canceled))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_PATIENCE_S)
+    return found
+
+
+def numbers_in(_: Any, name: str, count: int) -> list[int]:
+    return [int.from_bytes(things[name].get(timeout=_PATIENCE_S)[:4], "little") for _one in range(count)]
+
+
+def ask(_: Any, names: list[str]) -> None:
+    """A call on each object, after those before: the owner has done them."""
+    for name in names:
+        repr(things[name])
+
+
+def waiting(_: Any, name: str) -> int:
+    return int(things[name].n_waiting)

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
+from tests.patience import Patience
 from tests.procs import coordination_facts
 from tests.procs import interrupt_facts as facts
 from tests.procs.children import Child
 from tests.procs.test_coordination import Crew
 
+from weft.share.ticket import process_is_stopped
+
 pytestmark = pytest.mark.procs
 
 ROUNDS = int(os.environ.get("WEFT_CUT_ROUNDS") or 60)
+_STOP_S = 20.0
 SEED = int(os.environ.get("WEFT_SEED") or 20260701)
 
 
@@ -95,3 +100,48 @@ def test_interrupted_waits_for_an_element_leave_nothing_behind(crew: Crew, call:
     last = other.start(facts.wait, name, call, *args)
     owner.call(facts.notify, name, 7)
     assert last.result() == 7
+
+
+@pytest.mark.parametrize("path", ["engine", "tcp"])
+def test_calls_given_up_while_the_owner_is_stopped_are_undone_when_it_goes_on(path: str) -> None:
+    """A signal, a deadline and a canceled task each end a call that the owner has not even seen."""
+    settings = coordination_facts.PATHS[path]
+    with contextlib.ExitStack() as stack:
+        whole = Crew(path, [stack.enter_context(Child(**settings)) for _ in range(2 + len(facts.CALLS))])
+        owner, other, *callers = whole.children
+        names = {
+            "lock": whole.thing("Lock"),
+            "semaphore": whole.thing("Semaphore", 1),
+            "short items": whole.thing("Queue", 8, nbytes=64),
+            "long items": whole.thing("Queue", 8, nbytes=40_000),
+            "room": whole.thing("Queue", 8, nbytes=40_000),
+            "barrier": whole.thing("Barrier", 2),
+        }
+        for what, nbytes in (("short items", 64), ("long items", 40_000)):
+            owner.call(facts.begin, "put_numbers", names[what], nbytes, 4)
+            owner.call(facts.finish)
+        for child in (other, *callers):
+            child.call(facts.ask, list(names.values()))
+        owner.kill(signal.SIGSTOP)
+        patience = Patience(_STOP_S)
+        while not process_is_stopped(owner.pid):  # until its threads have seen the signal
+            assert not patience.over
+        try:
+            running = [
+                child.start(facts.cut_once, names[what], what) for child, what in zip(callers, names, strict=True)
+            ]
+            assert other.call(facts.late_or_canceled, names) == {"late", "canceled"}
+            assert [one.result() for one in running] == ["cut"] * len(names)
+        finally:
+            owner.kill(signal.SIGCONT)
+        for child in (other, *callers):
+            child.call(facts.ask, list(names.values()))
+        assert all(whole.all(facts.take_lock, names["lock"]))
+        assert owner.call(facts.value_of, names["semaphore"]) == 1
+        assert sorted(owner.call(facts.numbers_in, names["short items"], 4)) == [0, 1, 2, 3]
+        assert sorted(owner.call(facts.numbers_in, names["long items"], 4)) == [0, 1, 2, 3]
+        assert owner.call(facts.waiting, names["barrier"]) == 0
+        last = other.start(facts.numbers_in, names["room"], 8)
+        owner.call(facts.begin, "put_numbers", names["room"], 40_000, 8)  # as many as there are slots
+        assert last.result() == list(range(8))
+        owner.call(facts.finish)

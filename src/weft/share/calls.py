@@ -43,7 +43,7 @@ __all__ = [
     "later",
 ]
 
-PARK, WATCH, CANCEL, MAPPED = 1, 2, 4, 8
+PARK, WATCH, CANCEL, MAPPED, GIVEN_UP = 1, 2, 4, 8, 16
 """Flags of a request."""
 DONE, AGAIN, CANCELED = 0, 1, 9
 """Outcomes that all calls have."""
@@ -58,8 +58,9 @@ _NO_LANE, _FAILED, _SILENT = 102, 103, 104
 _PARKED_S = 5.0
 # While the owner's NIC has no room for parked calls: pauses between two requests.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
-# How long the answer to a cancellation may take; after that the lane is given up.
+# How long the answer to a cancellation may take; after that the call is given up.
 _CANCEL_S = 2.0
+_LONG_S = 1e6
 
 _ids = itertools.count(1)  # below those of cpp/bind/asking.cpp
 _own: tuple[int, int, int, int] | None = None  # generation, and what identity() returns
@@ -148,8 +149,8 @@ class _Call:
         array = self.array
         _nic.post_call(ep, array._peer, array._base, array._key, self.request, self.answer, context)
 
-    def canceling(self) -> _Call:
-        return _Call(self.array, self.what, Request(1, CANCEL, a=self.number))
+    def canceling(self, more: int = 0) -> _Call:
+        return _Call(self.array, self.what, Request(1, CANCEL | more, a=self.number))
 
 
 def ask(core: Any, array: Attached, what: str, request: Request, timeout: float | None, leaves: bool = False) -> Answer:
@@ -191,7 +192,6 @@ def ask(core: Any, array: Attached, what: str, request: Request, timeout: float 
             entry = lane.cq.readerr()
             node._drop(lane)
             raise explain(array, entry, what) from None
-        node._drop(lane)
         if left == 0:
             raise unanswered(array, what, node.timeout)
         if deadline is not None and time.monotonic() >= deadline:
@@ -225,13 +225,20 @@ class APosted:
         if not loop.is_closed():
             _background(loop, _undo(self, None))
 
-    async def end(self) -> Answer:
-        """Cancel the call, if it has no answer yet. Returns its answer: that it was canceled, or the one before."""
+    async def give_up(self) -> None:
+        """The owner is stopped: when it goes on, its NIC undoes the call."""
+        await self._lane.start(self._call.canceling(GIVEN_UP).post)
+
+    async def end(self, patience: float = _CANCEL_S) -> Answer:
+        """Cancel the call, if it has no answer yet. Returns its answer: that it was canceled, or the one before. The
+        call is given up after so many seconds without an answer to the cancellation."""
         if not self._wait.done:
             canceling = self._call.canceling()
             try:
                 canceled = await self._lane.start(canceling.post)
-                if not await self._lane.finished(canceled, _CANCEL_S) or await self.wait(_CANCEL_S) is None:
+                answered = await self._lane.finished(canceled, patience) and await self.wait(patience) is not None
+                if not answered and not self._wait.done:
+                    await self.give_up()
                     return _CANCELED_ANSWER
             except FailedOperation as failed:
                 raise explain(self._array, failed.entry, self._what) from None
@@ -269,8 +276,11 @@ async def aask(
             if waits:
                 await posted.wait(_PARKED_S if left is None else min(left, _PARKED_S))
             elif await posted.wait(30.0 if node.timeout is None else node.timeout) is None:
+                await posted.give_up()
                 raise unanswered(array, what, node.timeout)
-            answer = await posted.end()
+            # If only the parking was long enough, the owner may take as long as the call may wait.
+            left = _LONG_S if deadline is None else max(deadline - loop.time(), 0.0)
+            answer = await posted.end(left + _CANCEL_S)
         except errors.FabricError:
             raise
         except BaseException:

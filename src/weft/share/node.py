@@ -39,6 +39,7 @@ __all__ = ["Node", "NodeStatistics", "open"]
 
 # Long enough that a busy owner answers in time, so that only a stopped owner is reported.
 DEFAULT_TIMEOUT_S = 30.0
+_ASIDE_MAX = 64  # lanes whose last call got no answer
 # Registration modes that this layer handles; a ticket carries the facts that peers need for them.
 _MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED
 
@@ -108,6 +109,7 @@ class Node:
         self._shared: dict[int, Shared] = {}
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
+        self._aside: list[Lane] = []  # those whose last call got no answer: it may still come
         self._lanes: list[Lane] = []
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
@@ -361,6 +363,12 @@ class Node:
             if lane in self._lanes:
                 self._lanes.remove(lane)
         lane.close()
+
+    def _set_aside(self, lane: Lane) -> None:
+        """Keep a lane for the answer of a call that was given up. The first of many is closed."""
+        self._aside.append(lane)
+        if len(self._aside) > _ASIDE_MAX:
+            self._drop(self._aside.pop(0))
 
     def _check(self, call: str) -> None:
         if self._made_in != _process.generation:
