@@ -293,7 +293,7 @@ async def aask(
         if deadline is not None and (not waits or loop.time() >= deadline):
             return answer._replace(outcome=AGAIN, state=request.state)
         if answer.outcome == AGAIN:
-            await asyncio.sleep(pause if left is None else min(pause, left))
+            await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _PAUSE_S_MAX)
 
 
