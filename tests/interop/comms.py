@@ -17,6 +17,7 @@ pytest.importorskip("distributed", reason="Dask's distributed is not installed: 
 import dask
 from distributed.comm import CommClosedError, connect, listen
 from distributed.protocol import to_serialize
+from tests.patience import Patience
 
 SECONDS_MAX = 60.0  # a watchdog
 ADDRESS = "weft://127.0.0.1:0"
@@ -26,7 +27,13 @@ def run(test: Callable[[], Awaitable[Any]]) -> Any:
     """A test's coroutine in a new loop, ended by the watchdog."""
 
     async def limited() -> Any:
-        return await asyncio.wait_for(test(), SECONDS_MAX)
+        patience = Patience(SECONDS_MAX)
+        task = asyncio.ensure_future(test())
+        while not task.done():
+            if patience.over:
+                task.cancel()
+            await asyncio.wait({task}, timeout=min(max(patience.left(), 0.01), 5.0))
+        return await task
 
     return asyncio.run(limited())
 
@@ -104,7 +111,9 @@ def server(address: str = ADDRESS, **env: str) -> Iterator[tuple[str, Any]]:
     process.start()
     there.close()
     try:
-        assert here.poll(SECONDS_MAX), "the server does not start"
+        patience = Patience(SECONDS_MAX)
+        while not here.poll(1.0):
+            assert not patience.over, "the server does not start"
         yield here.recv(), process
     finally:
         process.kill()
