@@ -20,7 +20,8 @@ from weft import fi
 from tests.ofi.support import hints
 info = fi.getinfo(hints=hints({provider!r}, fi.MSG | fi.TAGGED | fi.RMA{more}))
 info = ([one for one in info if one.domain_attr.name == "lo"] or info)[0]
-domain = fi.Fabric(info.fabric_attr).domain(info)
+fabric = fi.Fabric(info.fabric_attr)
+domain = fabric.domain(info)
 av, cq, ep = domain.av_open(), domain.cq_open(format=fi.CQ_FORMAT_TAGGED), domain.endpoint(info)
 ep.bind(cq, fi.TRANSMIT | fi.RECV)
 ep.bind(av)
@@ -158,6 +159,24 @@ for _ in range(2):
 """
     )
     assert said.splitlines()[-2:] == ["BadState", "Again"]
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_endpoint_closes_while_its_event_queue_has_an_event_of_any_number(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+eq = fabric.eq_open(flags=fi.WRITE)
+ep.bind(eq)
+ep.enable()
+written = [fi.NOTIFY, fi.CONNREQ, fi.CONNECTED, fi.SHUTDOWN, fi.MR_COMPLETE, fi.AV_COMPLETE, 77]
+for event in written:
+    eq.write(event, "mine")
+ep.close()
+print([eq.read() for _ in written] == [(event, "mine") for event in written])
+"""
+    )
+    assert said.splitlines()[-1] == "True"
 
 
 def test_address_before_enable_is_refused() -> None:

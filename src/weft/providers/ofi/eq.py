@@ -52,7 +52,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._fd = -1
-        self._written: dict[int, Any] = {}  # entries of write(), by number: the library has the number
+        self._written: dict[int, tuple[int, Any]] = {}  # what write() was given, by number: the library has the number
         self._numbers = count()
 
         def make(kind: int) -> None:
@@ -123,7 +123,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         """The event of what the library has; None: of a group that was closed while it joined."""
         event, fid, context, data = found
         if fid == self.fid:
-            return event, self._written[data] if flags & Flag.PEEK else self._written.pop(data)
+            return self._written[data] if flags & Flag.PEEK else self._written.pop(data)
         if event in (EqEvent.JOIN_COMPLETE, EqEvent.AV_COMPLETE):  # the fid of a join is a part of the library's own
             what, context = self._expected(context, flags)
             if what is None:
@@ -174,9 +174,9 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
                 op="eq.write",
             )
         number = next(self._numbers)
-        self._written[number] = entry
-        try:
-            self.write_core(int(event), number, int(flags))
+        self._written[number] = (int(event), entry)
+        try:  # the library has a notice: the close of an endpoint of tcp of 2.5 takes a CONNREQ for one with an info
+            self.write_core(int(EqEvent.NOTIFY), number, int(flags))
         except BaseException:
             del self._written[number]
             raise
