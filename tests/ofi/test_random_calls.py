@@ -1,0 +1,44 @@
+"""Random calls, legal and not, over a real libfabric: no process ends by a signal, and each answer is Weft's.
+
+The calls of a seed are those of random_calls.py, by three threads, in a process of its own for each batch of seeds.
+Four seeds run here; `WEFT_OFI_SEEDS=1000` runs as many. A failure prints the seed, and the command that repeats it.
+
+Over tcp, while no peer goes away (--mild), and over 1.17 without large messages (--small): what the providers do not
+survive by legal calls alone is in docs/reference/ofi.md, and random_calls.py without these options, or over shm, finds
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from tests.ofi.support import library_version
+
+SEEDS = int(os.environ.get("WEFT_OFI_SEEDS", "4"))
+BATCH = 50
+SECONDS = 400
+
+
+def test_random_calls_end_no_process() -> None:
+    options = ["--mild"] if library_version() >= (2, 0) else ["--mild", "--small"]
+    for first in range(0, SEEDS, BATCH):
+        count = str(min(BATCH, SEEDS - first))
+        command = ["-m", "tests.ofi.random_calls", "ofi:tcp", str(first), count, *options]
+        ended = subprocess.run(
+            [sys.executable, "-X", "faulthandler", *command],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        if ended.returncode != 0:
+            (last,) = re.findall(r"^seed (\d+)$", ended.stdout, re.MULTILINE)[-1:] or [str(first)]
+            pytest.fail(
+                f"seed {last}: {ended.returncode}\n{ended.stdout[-2000:]}{ended.stderr[-3000:]}\n"
+                f"again: python -m tests.ofi.random_calls ofi:tcp {last} 1 {' '.join(options)} -v"
+            )
