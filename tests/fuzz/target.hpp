@@ -33,6 +33,7 @@
 
 #include "../cpp/sodium.hpp"
 #include "host/host.hpp"
+#include "nic/queue.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
