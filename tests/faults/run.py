@@ -44,10 +44,12 @@ def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], second
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            for how in (signal.SIGTERM, signal.SIGKILL):  # ninja passes on the first: compilers have their own groups
+                try:
+                    os.killpg(process.pid, how)
+                    process.wait(5)
+                except (ProcessLookupError, subprocess.TimeoutExpired):
+                    pass
             process.wait()
         out.seek(max(out.tell() - 3000, 0))
         return status, out.read().decode(errors="replace")
@@ -86,7 +88,8 @@ class _Compiled:
     def __init__(self) -> None:
         self.root = _BUILD / "tree"
         self._folder = _BUILD / "cpp"
-        self._env = dict(os.environ)
+        # A cache would take the object of a fault for that of the text that is there when the compiler ends.
+        self._env = dict(os.environ, CCACHE_DISABLE="1")
         for name in ("cpp", "tests/cpp"):
             self._mirror(name)
         _copy(ROOT / "CMakeLists.txt", self.root / "CMakeLists.txt")
