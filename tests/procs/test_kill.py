@@ -12,7 +12,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import time
 import zlib
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ports import free_port
 from tests.procs import leftovers, peer
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import Side, World
@@ -244,20 +244,6 @@ def greet(world: World, address: str) -> None:
         assert entry.err in ENDINGS, entry
         assert time.monotonic() < deadline, f"the new process was never reached: {entry}"
     side.av.remove(to)
-
-
-def free_port(rng: random.Random) -> int:
-    """A port outside the kernel's range for callers, because every victim listens at it again."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as found:
-        low, high = map(int, found.read().split())
-    for _ in range(100):
-        port = rng.randrange(1024, 65536)
-        if low <= port <= high:
-            continue
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
-    pytest.skip("no free port was found")
 
 
 @pytest.mark.parametrize("path", PATHS)

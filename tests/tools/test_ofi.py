@@ -18,6 +18,7 @@ import pytest
 from tests import patience
 from tests.ofi.support import PROVIDERS, library
 from tests.patience import communicate
+from tests.ports import free_port
 from tests.procs.hosts import Wire
 
 from weft import fi
@@ -245,12 +246,12 @@ class Serving:
 @pytest.mark.parametrize(
     "test", ["rma_bw", "rma_bw -o read", "rma_pingpong", "rdm_pingpong", "rdm_tagged_pingpong", "rdm_tagged_bw"]
 )
-def test_fabtest_benchmarks(provider: str, test: str, free_port: str) -> None:
+def test_fabtest_benchmarks(provider: str, test: str, port: str) -> None:
     name, *more = test.split()
     options = ["-p", provider, "-S", "64,4K,100000"]
-    own = ["-s", "127.0.0.1", "-B", free_port] if provider == "ofi:tcp" else []
+    own = ["-s", "127.0.0.1", "-B", port] if provider == "ofi:tcp" else []
     with Serving(name, *options, *own) as server:
-        there = ["-P", free_port, "127.0.0.1"] if provider == "ofi:tcp" else [server.name]
+        there = ["-P", port, "127.0.0.1"] if provider == "ofi:tcp" else [server.name]
         code, out, err = run(*WEFT, "fabtest", name, *options, *more, "-I", "70", "-v", *there)
         assert (code, err) == (0, "")
         assert server.end() == (0, "the client is done\n")
@@ -267,7 +268,5 @@ def test_fabtest_between_two_hosts(wire: Wire) -> None:
 
 
 @pytest.fixture
-def free_port() -> str:
-    from .test_pingpong import free_port
-
-    return free_port()
+def port() -> str:
+    return str(free_port())

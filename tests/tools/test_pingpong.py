@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from tests import patience
 from tests.patience import communicate
+from tests.ports import free_port
 from tests.procs.hosts import Wire
 
 from weft import fi
@@ -41,16 +42,11 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shutil.rmtree(tmp_path / "cxi", ignore_errors=True)
 
 
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
-
-
 class Server:
     """A running server that waits at a port of its own."""
 
     def __init__(self, *options: str, before: list[str] | None = None, **env: str) -> None:
-        self.port = free_port()
+        self.port = str(free_port())
         self.process = subprocess.Popen(
             [*(before or []), *COMMAND, "-v", "-B", self.port, *options],
             env={**os.environ, **env},
@@ -143,7 +139,7 @@ def test_one_size_and_all_sizes() -> None:
 
 
 def test_client_may_have_a_port_and_a_domain_of_its_own() -> None:
-    own = free_port()
+    own = str(free_port())
     with Server("-d", "weft0") as server:
         assert client("-B", own, "-P", server.port, "-d", "weft0")[0] == 0
         _, _, said = server.end()
@@ -257,7 +253,7 @@ def test_wrong_option_is_answered_with_what_to_do(command: Command, arguments: s
 
 
 def test_client_without_a_server_is_told_what_to_start(command: Command) -> None:
-    ended = command("pingpong", "-P", free_port(), "localhost")
+    ended = command("pingpong", "-P", str(free_port()), "localhost")
     assert ended.code == 2
     assert "no server at localhost" in ended.err
     assert "first `weft pingpong`" in ended.err
