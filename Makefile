@@ -120,6 +120,7 @@ $(VENV)/.bench: $(VENV)/.test
 # build/bench    the extension (into build/bench/python) and the microbenchmarks, with link-time optimisation, as in wheels
 # build/check    C++ unit tests, -O2 with asserts
 # build/address, build/thread  the sanitizers' own, -O1
+# build/faults   the C++ unit tests with a seeded fault (tests/faults/run.py), -O0
 # build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang where there is one
 CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
   -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
