@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(test_call_has_its_bytes_and_lies_are_refused) {
     changed[at] = value;
     return !parse_call(std::as_bytes(std::span(changed))).has_value();
   };
-  BOOST_TEST(refused(2, 0x10));   // an unknown flag
+  BOOST_TEST(refused(2, 0x20));   // an unknown flag
   BOOST_TEST(refused(12, 4));     // more data than there is
   BOOST_TEST(refused(16, 0x1c));  // an answer longer than the request
   BOOST_TEST(refused(20, 1));     // reserved
