@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
+from tests import patience
 from tests.ofi.support import library_version
 
 SEEDS = int(os.environ.get("WEFT_OFI_SEEDS", "4"))
@@ -28,13 +28,10 @@ def test_random_calls_end_no_process() -> None:
     for first in range(0, SEEDS, BATCH):
         count = str(min(BATCH, SEEDS - first))
         command = ["-m", "tests.ofi.random_calls", "ofi:tcp", str(first), count, *options]
-        ended = subprocess.run(
+        ended = patience.run(
             [sys.executable, "-X", "faulthandler", *command],
+            SECONDS,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
         )
         if ended.returncode != 0:
             (last,) = re.findall(r"^seed (\d+)$", ended.stdout, re.MULTILINE)[-1:] or [str(first)]
