@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "bind/ofi.hpp"
 
@@ -285,7 +286,9 @@ void register_ofi_info(Module& m) {
       "ofi_strerror",
       [](int code) -> std::string {
         const ofi::Library* library = ofi::library();
-        return library == nullptr ? "" : library->strerror(code < 0 ? -code : code);
+        // INT_MIN is no errno, and has no positive int.
+        const int positive = code == std::numeric_limits<int>::min() ? code : std::abs(code);
+        return library == nullptr ? "" : library->strerror(positive);
       },
       nb::arg("errno"), nb::sig("def ofi_strerror(errno: int) -> str"), "fi_strerror of the library.");
 }
