@@ -59,7 +59,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz stub flags format ext cpp-tests microbench
+.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz rooms stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -243,6 +243,9 @@ format: $(VENV)/.lint
 
 flags:
 	@$(PYTHON) tests/meta/flag_names.py
+
+rooms:
+	@$(PYTHON) -m tests.meta.rooms
 
 stub: ext
 	@$(PY) -m nanobind.stubgen -q -m weft._nic -p cpp/bind/stub_patterns.txt -o src/weft/_nic.pyi

@@ -1,4 +1,4 @@
-"""The CXI provider's own names: what <rdma/fi_cxi_ext.h> has in C, for use beside `weft.fi`.
+"""The CXI provider's own names: what `<rdma/fi_cxi_ext.h>` has in C, for use beside `weft.fi`.
 
 A name is the C name without `FI_`, and without `CXI_` where that then stands first: FI_CXI_HRP is `cxi.HRP`,
 FI_OPT_CXI_SET_TCLASS is `cxi.OPT_CXI_SET_TCLASS`.

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.meta.test_imports import CPP_BELOW, PY_BELOW
+from tests.meta.rooms import ROOMS_PAGE, NoHead, file_rows, pages, pictures, with_tables
+from tests.meta.test_imports import CPP_BELOW
 
 ROOT = Path(__file__).parents[2]
-GROUND = {"buffers", "flags"}  # what the page says of all Python rooms at once
 
 
 def rooms() -> list[Path]:
@@ -29,31 +29,47 @@ def test_room_has_readme(room: Path) -> None:
     assert len(readme.read_text(encoding="utf-8").split()) >= 20
 
 
-def rooms_page() -> dict[str, dict[str, set[str]]]:
-    """The tables of docs/design/rooms.md: part of the tree, room, the rooms that it imports or includes."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for section in (ROOT / "docs" / "design" / "rooms.md").read_text(encoding="utf-8").split("\n## ")[1:]:
-        rows = re.findall(r"^\| `(\w+)` \| .+ \|(.*)\|$", section, re.MULTILINE)
-        found[section.partition(",")[0]] = {room: set(re.findall(r"`(\w+)`", below)) for room, below in rows}
-    return found
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_tables_of_files_and_rooms_are_what_the_sources_say(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == with_tables(page), "make rooms"
 
 
-def test_rooms_page_has_each_python_room_and_its_imports() -> None:
-    folders = {path.name for path in (ROOT / "src" / "weft").iterdir() if (path / "__init__.py").is_file()} | {"cxi"}
-    shown = folders - GROUND
-    assert rooms_page()["Python"] == {room: PY_BELOW[room] & shown if room in shown else set() for room in folders}
+@pytest.mark.parametrize(
+    "room",
+    [*(ROOT / "cpp").glob("*/README.md"), *(ROOT / "src" / "weft").rglob("README.md")],
+    ids=lambda readme: readme.parent.relative_to(ROOT).as_posix(),
+)
+def test_readme_has_a_table_of_the_files(room: Path) -> None:
+    assert "<!-- files -->" in room.read_text(encoding="utf-8")
 
 
-def test_rooms_page_has_each_cpp_room_and_its_includes() -> None:
-    assert rooms_page()["C++"] == CPP_BELOW
+@pytest.mark.parametrize("picture", pictures(), ids=lambda path: path.name)
+def test_picture_of_the_rooms_is_what_the_law_says(picture: Path) -> None:
+    assert picture.read_text(encoding="utf-8") == pictures()[picture], "make rooms"
+
+
+def test_rooms_page_has_both_tables_and_each_cpp_folder_is_a_room() -> None:
+    text = ROOMS_PAGE.read_text(encoding="utf-8")
+    assert "<!-- rooms: python -->" in text
+    assert "<!-- rooms: cpp -->" in text
     assert set(CPP_BELOW) == {path.name for path in (ROOT / "cpp").iterdir() if path.is_dir() and path.name[0] != "_"}
 
 
-def test_bind_readme_names_each_source() -> None:
-    """The largest room, of many subjects: a newcomer finds a file by its README."""
-    folder = ROOT / "cpp" / "bind"
-    named = set(re.findall(r"`(\w+\.(?:cpp|hpp))`", (folder / "README.md").read_text(encoding="utf-8")))
-    assert named == {path.name for path in folder.iterdir() if path.suffix in (".cpp", ".hpp")}
+def test_file_without_a_head_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.meta.rooms.ROOT", tmp_path)
+    (tmp_path / "cpp").mkdir()
+    (tmp_path / "cpp" / "a.hpp").write_text("// something\n")
+    with pytest.raises(NoHead, match=r"cpp/a\.hpp"):
+        list(file_rows(tmp_path / "cpp"))
+
+
+def test_header_and_unit_share_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.meta.rooms.ROOT", tmp_path)
+    (tmp_path / "cpp").mkdir()
+    (tmp_path / "cpp" / "a.cpp").write_text("// cpp/a.cpp: see a.hpp. Slow.\n")
+    (tmp_path / "cpp" / "a.hpp").write_text("// cpp/a.hpp: what it is,\n// and for whom. More.\n")
+    (tmp_path / "cpp" / "b.cpp").write_text("// cpp/b.cpp: alone. More.\n")
+    assert [*file_rows(tmp_path / "cpp")] == [("`a.hpp` `a.cpp`", "what it is, and for whom"), ("`b.cpp`", "alone")]
 
 
 def test_version_is_one() -> None:
