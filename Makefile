@@ -21,6 +21,8 @@
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
 #   make stub         regenerate src/weft/_nic.pyi from the extension
+#   make rooms        rewrite the tables of files and rooms in the READMEs and in docs/design/rooms.md, and its pictures
+#   make house        how large the source is: lines by room, the largest classes, friends, assertions, and their marks
 #   make flags        regenerate src/weft/flags/_names.py from the classes beside it
 #   make format       apply the formatters
 #   make clean        remove what the above made (distclean: .venv too)
@@ -59,7 +61,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz rooms stub flags format ext cpp-tests microbench
+.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -246,6 +248,9 @@ flags:
 
 rooms:
 	@$(PYTHON) -m tests.meta.rooms
+
+house: $(VENV)/.demo
+	@$(PY) -m tests.meta.house
 
 stub: ext
 	@$(PY) -m nanobind.stubgen -q -m weft._nic -p cpp/bind/stub_patterns.txt -o src/weft/_nic.pyi
