@@ -98,7 +98,7 @@ INSTALL_WEFT = $(call LIMIT,900) $(PIP) install --no-build-isolation -Cwheel.cma
 $(VENV)/.demo: pyproject.toml $(VENV)/.made
 	@echo 'weft: installing what the build needs into $(VENV)'
 	@$(call LIMIT,900) $(PIP) install $(BUILD_REQUIRES)
-	@$(call INSTALL_WEFT,)
+	@$(call INSTALL_WEFT,cli)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.demo

@@ -39,11 +39,12 @@ NIC_NEVER = re.compile(
     r"|fopen|ifstream|ofstream)\b"
 )
 
-_GROUND = {"_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant"}
+_GROUND = {"_extras", "_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
     "_signatures": set(),  # what inspect and errors show of the extension's functions
+    "_extras": set(),  # which extra brings a package, for the error where the package is missing
     "_meant": set(),  # the advice for a name that a module does not have
     "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
@@ -62,12 +63,12 @@ PY_BELOW: dict[str, set[str]] = {
     "ucp": _GROUND | {"memory"},  # of memory the HMEM layer
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},
-    "fm": {"errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
+    "fm": {"_extras", "errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
     "observe": {"errors", "flags", "fi"},
     "testing": _GROUND | {"fi", "providers", "fm"},
     "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks
     # Of fi what Dask's frames need: regions without names and tickets.
-    "interop": {"_process", "errors", "fi", "memory", "share"},
+    "interop": {"_extras", "_process", "errors", "fi", "memory", "share"},
     "tools": _GROUND
     | {
         "settings",
@@ -132,7 +133,6 @@ PACKAGES: dict[str, tuple[set[str], bool]] = {
     "typer": ({"tools"}, False),
     "rich": ({"tools"}, False),
     "matplotlib": ({"tools"}, True),
-    "structlog": ({"observe", "fm", "tools"}, True),
     "nacl": ({"_sodium"}, True),
     "fastapi": ({"fm"}, False),  # the extra [fm]; models.py and server.py alone, which only the service imports
     "starlette": ({"fm"}, False),

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 from tests import patience
+from tests.meta.test_packaging import PROJECT
+
+from weft import _extras
 
 # Used by the command line, plotting or logs, and loaded when those are.
 NEVER = {
@@ -133,3 +136,74 @@ print(end="", flush=True)
     assert result.stdout.strip() == (
         "weft works in the main interpreter of a process alone, and this is a subinterpreter"
     ), result.stderr
+
+
+# ---- without the extras ----------------------------------------------------------------------------------------------
+_WITHOUT = """\
+import sys
+
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        package = name.partition(".")[0]
+        if package in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{package!r}}", name=package)
+
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def without(packages: set[str], program: str) -> tuple[int, str, str]:
+    """(exit status, output, errors) of `program` where these packages are not installed."""
+    result = patience.run([sys.executable, "-c", _WITHOUT.format(packages=sorted(packages)) + program], 100)
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_library_needs_numpy_alone() -> None:
+    program = (
+        "import weft, weft.fi, weft.ucp, weft.cxi, numpy\n"
+        "with weft.open() as node:\n"
+        "    array = weft.zeros(4)\n"
+        "    there = node.attach(node.share(array).ticket)\n"
+        "    there[2] = 1.5\n"
+        "print(array[2], len(weft.fi.getinfo()) > 0)\n"
+    )
+    assert without(set(_extras.EXTRAS), program) == (0, "1.5 True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("package", "program", "extra"),
+    [
+        ("typer", "sys.argv = ['weft', 'demo']; import weft.tools.cli as m; m.main()", "cli"),
+        ("rich", "sys.argv = ['weft', 'doctor']; import weft.tools.cli as m; m.main()", "cli"),
+        ("distributed", "import weft.interop.dask", "dask"),
+        ("fastapi", "import weft.fm.server", "fm"),
+        ("pytest", "import weft.testing", "testing"),
+    ],
+)
+def test_missing_package_of_an_extra_names_the_extra(package: str, program: str, extra: str) -> None:
+    code, out, said = without({package}, program)
+    assert (code, out) == (1, "")
+    assert f"needs {package}, which is not installed" in said
+    assert f"try: pip install 'weft-fabric[{extra}]'" in said
+
+
+def test_info_works_without_the_packages_of_the_command() -> None:
+    code, out, said = without({"typer", "rich"}, "sys.argv = ['weft', 'info']; import weft.tools.cli as m; m.main()")
+    assert (code, said) == (0, "")
+    assert "cxi" in out
+
+
+def test_error_of_another_missing_module_stays_as_it_is() -> None:
+    code, _, said = without({"numpy"}, "import weft.interop.dask")
+    assert code == 1
+    assert "weft-fabric[" not in said
+
+
+def test_each_extra_is_declared() -> None:
+    declared = PROJECT["project"]["optional-dependencies"]
+    assert set(_extras.EXTRAS.values()) <= set(declared)
+    assert PROJECT["project"]["dependencies"] == ["numpy>=1.24"]
+    for package in ("typer", "rich", "distributed", "fastapi", "pydantic", "uvicorn", "mpi4py", "matplotlib", "pytest"):
+        assert any(line.startswith(package) for line in declared[_extras.EXTRAS[package]])

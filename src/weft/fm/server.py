@@ -31,20 +31,23 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi import Path as InPath
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
-from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException
-
 from .. import __version__
-from . import models
+from .._extras import needed
 from .addresses import mac_text, nic_of_mac
 from .codes import MCAST_MAX
 from .gate import Gate
 from .store import Nic, Refused, Store
 from .topology import switch_name, tree
+
+with needed("weft.fm.server"):
+    from fastapi import APIRouter, Depends, FastAPI, Request
+    from fastapi import Path as InPath
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import HTMLResponse, JSONResponse
+    from fastapi.security import HTTPBearer
+    from starlette.exceptions import HTTPException
+
+    from . import models
 
 if TYPE_CHECKING:
     import uvicorn

@@ -30,15 +30,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .plugin import cxi_domain as cxi_domain
-from .plugin import cxi_hints as cxi_hints
-from .plugin import cxi_host as cxi_host
-from .plugin import cxi_pair as cxi_pair
-from .plugin import cxi_service as cxi_service
-from .plugin import mr_mode as mr_mode
-from .plugin import weft_domain as weft_domain
-from .plugin import weft_hints as weft_hints
-from .plugin import weft_pair as weft_pair
+from .._extras import needed
+
+with needed("weft.testing"):
+    from .plugin import cxi_domain as cxi_domain
+    from .plugin import cxi_hints as cxi_hints
+    from .plugin import cxi_host as cxi_host
+    from .plugin import cxi_pair as cxi_pair
+    from .plugin import cxi_service as cxi_service
+    from .plugin import mr_mode as mr_mode
+    from .plugin import weft_domain as weft_domain
+    from .plugin import weft_hints as weft_hints
+    from .plugin import weft_pair as weft_pair
 
 _NAMES = {
     "FabricManager": "manager",

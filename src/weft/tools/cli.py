@@ -29,6 +29,13 @@ def main() -> None:
     except BrokenPipeError:  # the reader of the output has closed it: `weft info | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ModuleNotFoundError as e:
+        from .._extras import missing
+
+        if (text := missing(e, "the command")) is None:
+            raise
+        print(f"weft: {text}; `weft info` works without", file=sys.stderr)
+        sys.exit(1)
     except (ValueError, OSError) as e:
         # Only errors of Weft are shown as messages. Their modules need not be imported here.
         if _is(e, "weft.tools._text", "UsageError"):

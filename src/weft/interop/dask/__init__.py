@@ -10,6 +10,9 @@ large ones, go by an ordinary socket. README.md of this folder has the reasons.
 
 from __future__ import annotations
 
-from .comm import WeftBackend, WeftComm, WeftConnector, WeftListener
+from ..._extras import needed
+
+with needed("weft.interop.dask"):
+    from .comm import WeftBackend, WeftComm, WeftConnector, WeftListener
 
 __all__ = ["WeftBackend", "WeftComm", "WeftConnector", "WeftListener"]
