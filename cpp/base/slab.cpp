@@ -26,7 +26,7 @@ namespace weft {
 
 namespace {
 
-SpinLock g_all_lock;
+RankedSpin<lock_rank::kSlabs> g_all_lock;
 Slab* g_all = nullptr;
 
 }  // namespace
@@ -34,12 +34,12 @@ Slab* g_all = nullptr;
 // A fork waits for threads in take() and give(), so that the child finds every slab whole and unlocked.
 struct SlabsAtFork {
   static void before() {
-    g_all_lock.lock();
-    for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.lock();
+    g_all_lock.lock_at_fork();
+    for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.lock_at_fork();
   }
   static void after() {
-    for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.unlock();
-    g_all_lock.unlock();
+    for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.unlock_after_fork();
+    g_all_lock.unlock_after_fork();
   }
   static void enter(Slab* slab) {
     const std::lock_guard lock(g_all_lock);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <new>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 
 namespace weft {
 
@@ -51,7 +51,7 @@ class Slab {
   void unlist(Block* block) noexcept;
   void retire(Block* block) noexcept;  // a block without taken slots leaves the list
 
-  SpinLock lock_;
+  RankedSpin<lock_rank::kSlab> lock_;
   size_t slot_bytes_, slots_;
   Block* open_ = nullptr;   // blocks with free slots; the first serves take()
   Block* spare_ = nullptr;  // one block without taken slots, out of the list

@@ -11,12 +11,14 @@
 #include <mutex>
 #include <vector>
 
+#include "base/lock.hpp"
+
 namespace weft::link {
 
 namespace {
 
 struct Table {
-  std::mutex lock;
+  RankedMutex<lock_rank::kRoutes> lock;
   std::map<Route, uint32_t> numbers;
   std::vector<Route> routes;
   std::map<wire::HostAddress, uint32_t> told;  // how many numbers each listening process of a host has used
@@ -26,7 +28,8 @@ Table& g_table = *new Table;  // never destroyed: threads may read the table dur
 // fork() waits for the thread that holds the lock, so the child gets a consistent table and a free lock. Registered as
 // the library is loaded, so before any NIC is: a fork takes this lock after the NIC's, whose holders take this one.
 [[maybe_unused]] const int g_at_fork =
-    ::pthread_atfork([] { g_table.lock.lock(); }, [] { g_table.lock.unlock(); }, [] { g_table.lock.unlock(); });
+    ::pthread_atfork([] { g_table.lock.lock_at_fork(); }, [] { g_table.lock.unlock_after_fork(); },
+                     [] { g_table.lock.unlock_after_fork(); });
 
 }  // namespace
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <deque>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "link/link.hpp"
 
 namespace weft::link {
@@ -38,7 +38,7 @@ class SelfLink final : public Link {
 
   Waiter& waiter_;
   std::shared_ptr<Peer> peer_;
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kSelf> mutex_;
   std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
   std::deque<Queued> queue_;
   std::atomic<size_t> queued_{0};

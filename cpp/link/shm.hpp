@@ -18,12 +18,11 @@
 #include <array>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "link/epoll.hpp"
 #include "link/link.hpp"
 #include "link/shm_area.hpp"
@@ -66,8 +65,8 @@ class ShmLink final : public Link {
   size_t poll_events(FrameSink& sink) override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
-  void before_fork() override { mutex_.lock(); }
-  void after_fork_in_parent() noexcept override { mutex_.unlock(); }
+  void before_fork() override { mutex_.lock_at_fork(); }
+  void after_fork_in_parent() noexcept override { mutex_.unlock_after_fork(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
   [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override;
@@ -165,12 +164,12 @@ class ShmLink final : public Link {
   std::atomic<bool> chunks_wanted_{false}, frames_lost_{false};
   // Peers with an area of their own whose rings polls read. The polling thread changes the list; a thread that goes to
   // sleep reads it.
-  std::mutex private_mutex_;
+  RankedMutex<lock_rank::kShmPrivate> private_mutex_;
   std::vector<std::shared_ptr<ShmPeer>> private_;
   std::atomic<size_t> private_count_{0};
   size_t private_next_ = 0;  // index in private_ of the ring to poll next
 
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kShm> mutex_;
   std::map<uint32_t, Listener> listeners_;
   std::map<uint32_t, Conn> conns_;
   std::deque<uint32_t> pending_;  // callers that may lack a greeting, oldest first

@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "base/mapping.hpp"
-#include "base/spinlock.hpp"
 #include "ring/mpsc.hpp"
 #include "wire/frame.hpp"
 
@@ -102,7 +102,7 @@ class Staging {
   const AreaShape shape_;
   UniqueFd fd_;
   Mapping memory_;
-  SpinLock lock_;
+  RankedSpin<lock_rank::kStaging> lock_;
   std::vector<uint32_t> free_;
 };
 
@@ -114,9 +114,9 @@ struct Area {
   }
   Inbox inbox;
   Staging staging;
-  SpinLock inbox_mutex;           // excludes the polling thread and a thread that is about to sleep
-  bool active = true;             // polls read the ring; false: the producer rings the doorbell
-  std::atomic<uint32_t> idle{0};  // consecutive polls that found the ring empty
+  RankedSpin<lock_rank::kShmInbox> inbox_mutex;  // excludes the polling thread and a thread that is about to sleep
+  bool active = true;                            // polls read the ring; false: the producer rings the doorbell
+  std::atomic<uint32_t> idle{0};                 // consecutive polls that found the ring empty
 };
 
 }  // namespace weft::link

@@ -21,11 +21,11 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/lock.hpp"
 #include "link/epoll.hpp"
 #include "link/link.hpp"
 #include "link/routes.hpp"
@@ -92,8 +92,8 @@ class TcpLink final : public Link, private TcpControl {
   void leave_to_polls() override;
   bool prepare_sleep() override;
   [[nodiscard]] bool has_timers() const override;
-  void before_fork() override { mutex_.lock(); }
-  void after_fork_in_parent() noexcept override { mutex_.unlock(); }
+  void before_fork() override { mutex_.lock_at_fork(); }
+  void after_fork_in_parent() noexcept override { mutex_.unlock_after_fork(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
   [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override;
@@ -180,7 +180,7 @@ class TcpLink final : public Link, private TcpControl {
   UniqueFd timer_, listener_, here_, spare_fd_;
   std::optional<wire::HostAddress> bound_, known_as_;
 
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kTcp> mutex_;
   std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
   std::map<uint64_t, Pending> pending_;
   std::deque<uint64_t> unanswered_;             // callers whose hello awaits our answer

@@ -17,10 +17,10 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "base/fd.hpp"
+#include "base/lock.hpp"
 #include "link/epoll.hpp"
 #include "link/link.hpp"
 #include "link/tcp_auth.hpp"
@@ -152,7 +152,7 @@ class TcpPeer final : public Peer {
   SessionKeys keys_;  // send: guarded by send_mutex_; receive: the polling thread's
   EpollSet* set_;     // the link's set for connections
 
-  std::mutex send_mutex_;
+  RankedMutex<lock_rank::kTcpSend> send_mutex_;
   std::vector<std::byte> out_;
   size_t out_at_ = 0, out_end_ = 0;
   wire::DoneBody answer_;  // the last waiting answer: the next frame carries it
@@ -175,7 +175,7 @@ class TcpPeer final : public Peer {
   uint32_t source_nic_ = wire::kUnknownNic, source_number_ = wire::kUnknownNic;
 
   std::atomic<Status> broken_{Status::ok};
-  mutable std::mutex why_mutex_;
+  mutable RankedMutex<lock_rank::kTcpWhy> why_mutex_;
   std::string why_;
 };
 

@@ -521,7 +521,7 @@ std::string RegistrationCache::reason() const {
 }
 
 void RegistrationCache::after_fork_in_child() noexcept {
-  lock_.unlock();
+  lock_.unlock_after_fork();
   log_.reset_after_fork();
 }
 

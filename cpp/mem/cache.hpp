@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "mem/change_log.hpp"
 #include "mem/device.hpp"
 #include "mem/monitor.hpp"
@@ -151,8 +151,8 @@ class RegistrationCache {
   // Why the latest uncached mapping was not cached; empty if every mapping was.
   [[nodiscard]] std::string reason() const;
 
-  void before_fork() { lock_.lock(); }
-  void after_fork_in_parent() noexcept { lock_.unlock(); }
+  void before_fork() { lock_.lock_at_fork(); }
+  void after_fork_in_parent() noexcept { lock_.unlock_after_fork(); }
   void after_fork_in_child() noexcept;
 
  private:
@@ -216,7 +216,7 @@ class RegistrationCache {
   static constexpr size_t kNodesAtOnce = 64;
 
   CacheLimits limits_;
-  alignas(kCacheLine) mutable SpinLock lock_;
+  alignas(kCacheLine) mutable RankedSpin<lock_rank::kCache> lock_;
   std::array<Node*, kRecent> recent_{};  // the nodes of the last hits; nodes are never freed, so reading one is safe
   std::vector<std::unique_ptr<Space>> spaces_;
   Node *newest_ = nullptr, *oldest_ = nullptr;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "mem/device.hpp"
 
 namespace weft::mem {
@@ -205,7 +206,7 @@ class CudaRuntime final : public DeviceRuntime {
  private:
   struct Device {
     CUuuid uuid{};
-    mutable std::mutex mutex;  // guards the members below
+    mutable RankedMutex<lock_rank::kCuda> mutex;  // guards the members below
     mutable CUcontext context = nullptr;
     mutable std::vector<CUstream> idle;
   };

@@ -13,12 +13,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "base/status.hpp"
 
 namespace weft::mem {
@@ -195,12 +194,13 @@ class Devices {
 
   std::atomic<DeviceRuntime*> runtimes_[kHmemIfaceCount]{};
   std::atomic<bool> any_{false}, p2p_{true};
-  std::mutex mutex_;        // guards known_
-  std::list<Known> known_;  // most recently used first
+  RankedMutex<lock_rank::kDevicesOpened> mutex_;  // guards known_
+  std::list<Known> known_;                        // most recently used first
   std::atomic<uint64_t> near_bytes_{0};
   mutable std::atomic<uint64_t> near_copies_{0};
   std::atomic<size_t> window_count_{0};
-  mutable std::shared_mutex windows_mutex_;  // guards windows_; held during a copy through one, so that it stays mapped
+  mutable RankedShared<lock_rank::kDeviceWindows>
+      windows_mutex_;  // guards windows_; held during a copy through one, so that it stays mapped
   std::vector<Window> windows_;
 };
 

@@ -116,7 +116,7 @@ void HeldPages::make_own(uint64_t page, const Page& what) noexcept {
 }
 
 void HeldPages::before_fork() noexcept {
-  mutex_.lock();
+  mutex_.lock_at_fork();
   for (auto page = pages_.begin(); page != pages_.end();) {
     if (page->second.kept) {
       ++page;
@@ -138,7 +138,7 @@ void HeldPages::after_fork_in_child() noexcept {
   held_.clear();
   any_ = false;
   file_.reset();
-  mutex_.unlock();
+  mutex_.unlock_after_fork();
 }
 
 }  // namespace weft::mem

@@ -13,11 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/fd.hpp"
+#include "base/lock.hpp"
 
 namespace weft::mem {
 
@@ -34,7 +34,7 @@ class HeldPages {
   [[nodiscard]] bool any() const noexcept { return any_; }
 
   void before_fork() noexcept;
-  void after_fork_in_parent() noexcept { mutex_.unlock(); }
+  void after_fork_in_parent() noexcept { mutex_.unlock_after_fork(); }
   void after_fork_in_child() noexcept;  // the child has copies of the pages and holds none
 
  private:
@@ -50,7 +50,7 @@ class HeldPages {
   bool move(uint64_t begin, uint64_t end, bool kept);
   void make_own(uint64_t page, const Page& what) noexcept;
 
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kHeldPages> mutex_;
   bool any_ = false;
   UniqueFd file_;
   uint64_t inode_ = 0;

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "mem/segment.hpp"
 
 namespace weft::mem {
@@ -80,7 +81,7 @@ struct PageFollower::State {
     }
   };
 
-  std::mutex mutex;
+  RankedMutex<lock_rank::kHugePages> mutex;
   std::condition_variable news;
   std::atomic<size_t> following{0};  // size of `ranges`, readable without the mutex
   std::atomic<uint32_t> callers{0};  // wait for the mutex: the thread lets them in between two blocks
@@ -114,7 +115,7 @@ struct PageFollower::State {
   }
 
   void run() {
-    std::unique_lock lock(mutex);
+    std::unique_lock lock(mutex.plain());  // for `news`; no other lock is taken here
     Pause pause = kPauseMin;
     while (!stop) {
       if (ranges.empty()) {

@@ -36,6 +36,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "base/lock.hpp"
 #include "mem/monitor.hpp"
 
 namespace weft::mem {
@@ -317,8 +318,8 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
 
 // ---- installing and removing the jumps ---------------------------------------------------------------------------
 
-std::mutex g_mutex;          // guards subscriptions and code; no hook takes it
-size_t g_subscriptions = 0;  // ranges of all logs
+RankedMutex<lock_rank::kMemhooks> g_mutex;  // guards subscriptions and code; no hook takes it
+size_t g_subscriptions = 0;                 // ranges of all logs
 bool g_installed = false;
 uint8_t* g_stubs = nullptr;  // near libc: jumps to the hooks, and the functions' first instructions; never freed
 
@@ -489,10 +490,10 @@ void child_forgets() {
   g_more_flights.store(0, std::memory_order_relaxed);
   g_readers.store(0, std::memory_order_relaxed);
   g_subscriptions = 0;
-  g_mutex.unlock();
+  g_mutex.unlock_after_fork();
 }
 [[maybe_unused]] const int g_at_fork =
-    ::pthread_atfork([] { g_mutex.lock(); }, [] { g_mutex.unlock(); }, child_forgets);
+    ::pthread_atfork([] { g_mutex.lock_at_fork(); }, [] { g_mutex.unlock_after_fork(); }, child_forgets);
 
 // ---- the monitor -------------------------------------------------------------------------------------------------
 

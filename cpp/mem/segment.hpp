@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "base/mapping.hpp"
 #include "mem/change_log.hpp"
 #include "mem/gate.hpp"
@@ -133,7 +133,7 @@ class SegmentSet {
   void unfollow(std::byte* address) noexcept;
   void give_back(Segment& segment, uint64_t offset, uint64_t size);
 
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kSegments> mutex_;
   std::vector<std::unique_ptr<Segment>> segments_;
   std::map<uint64_t, uint64_t> live_;  // address -> bytes
   std::map<uint64_t, Placed> placed_;  // by address; allocations of live_ outside the segments' own mappings
@@ -141,7 +141,7 @@ class SegmentSet {
   std::shared_ptr<Monitor> monitor_;
   ChangeLog log_;
   std::atomic<PlaceHolders*> holders_{nullptr};
-  std::mutex look_mutex_;  // lock order: look_mutex_, then mutex_
+  RankedMutex<lock_rank::kSegmentLook> look_mutex_;  // one look at resting_ at a time
   std::vector<Resting> resting_;
   std::atomic<size_t> resting_count_{0};  // size of resting_, readable without the lock
   std::atomic<uint64_t> stamp_{0};        // holds_stamp() at the last check of all resting places

@@ -21,12 +21,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/cache.hpp"
+#include "base/lock.hpp"
 #include "base/mapping.hpp"
 #include "base/status.hpp"
 #include "mem/device.hpp"
@@ -487,7 +487,7 @@ class Table : public TableView {
   UniqueFd fd_;
   Mapping mapping_;
   std::byte* writable_ = nullptr;
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kTable> mutex_;
   std::vector<uint32_t> free_slots_;
   uint32_t slots_used_ = 0;
   std::vector<uint32_t> tombstones_;  // positions of the tombstones in the index
@@ -498,7 +498,7 @@ class Table : public TableView {
   std::deque<uint32_t>
       ep_free_;  // longest free first: readers of a slot's old endpoint have most likely finished before its reuse
   std::atomic<uint32_t> live_count_{0};
-  std::mutex hold_mutex_;
+  RankedMutex<lock_rank::kTableHolds> hold_mutex_;
   std::vector<uint32_t> free_holds_;
 };
 

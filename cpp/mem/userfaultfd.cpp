@@ -31,7 +31,7 @@
 #include <thread>
 
 #include "base/fd.hpp"
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "mem/maps.hpp"
 #include "mem/monitor.hpp"
 
@@ -250,11 +250,11 @@ class UserfaultfdMonitor final : public Monitor {
     }
   }
 
-  std::mutex mutex_;  // the reader never takes it
+  RankedMutex<lock_rank::kUserfaultfd> mutex_;  // the reader never takes it
   UniqueFd fd_, stop_fd_;
   std::thread reader_;
   std::multimap<uint64_t, uint64_t> ranges_;
-  SpinLock logs_lock_;
+  RankedSpin<lock_rank::kUserfaultfdLogs> logs_lock_;
   std::array<Attached, kLogMax> logs_{};
 };
 

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "mem/device.hpp"
 
 namespace weft::mem {
@@ -145,8 +146,8 @@ class ZeRuntime final : public DeviceRuntime {
   struct Device {
     Device(ZeHandle c, ZeHandle h, uint64_t n) : context(c), handle(h), number(n) {}
     ZeHandle context, handle;
-    uint64_t number;           // as fi_hmem_ze_device makes it
-    mutable std::mutex mutex;  // guards list
+    uint64_t number;                                   // as fi_hmem_ze_device makes it
+    mutable RankedMutex<lock_rank::kLevelZero> mutex;  // guards list
     mutable ZeHandle list = nullptr;
   };
 

@@ -17,8 +17,8 @@
 #include <mutex>
 #include <set>
 
+#include "base/lock.hpp"
 #include "base/mapping.hpp"
-#include "base/spinlock.hpp"
 #include "mem/device.hpp"
 #include "nic/counter.hpp"
 
@@ -96,13 +96,13 @@ class ClientMemory {
 
   Counter* counter_;
   mem::Devices* devices_;
-  SpinLock lock_;  // guards the members below; not held while the counter is changed
+  RankedSpin<lock_rank::kClientMemory> lock_;  // guards the members below; not held while the counter is changed
   uint64_t last_ = 0;
   void* buffer_ = nullptr;
   bool of_device_ = false;
   std::multiset<uint64_t> at_;  // values at which the counter is written back
   std::atomic<bool> faulted_{false};
-  std::mutex page_mutex_;  // guards page_ and the reading of its words
+  RankedMutex<lock_rank::kCounterPage> page_mutex_;  // guards page_ and the reading of its words
   std::shared_ptr<CounterPage> page_;
   std::atomic<bool> has_page_{false};
 };

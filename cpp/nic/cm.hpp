@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/lock.hpp"
 #include "base/status.hpp"
 #include "nic/event.hpp"
 #include "wire/address.hpp"
@@ -90,7 +91,7 @@ class CmQueue {
  private:
   static bool is_peers(const CmEvent& event) noexcept { return event.kind <= CmKind::shutdown; }
 
-  mutable std::mutex mutex_;
+  mutable RankedMutex<lock_rank::kCmEvents> mutex_;
   std::deque<CmEvent> events_;
   std::unordered_map<uint64_t, uint32_t> unread_;  // by token: unread messages of peers
   std::shared_ptr<Notifier> notifier_;

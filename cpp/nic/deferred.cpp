@@ -157,6 +157,7 @@ bool Nic::must_follow(const link::Peer& peer) noexcept {
 
 // Serves or sends each peer's frames in order, until one finds no room.
 size_t Nic::retry_deferred() noexcept {
+  progress_mutex_.assert_held();
   size_t n = 0;
   for (size_t i = 0; i < owed_.size();) {
     const std::shared_ptr<link::Peer> peer = owed_[i];

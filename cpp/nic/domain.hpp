@@ -2,17 +2,15 @@
 #pragma once
 
 #include <atomic>
-#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "base/status.hpp"
 #include "mem/table.hpp"
 #include "nic/endpoint.hpp"
@@ -61,31 +59,27 @@ class Domain {
   void close() noexcept;
 
   [[gnu::always_inline]] void lock() noexcept {
+    held_locks::check(lock_rank::kDomain);
     uint64_t word = activity_->word.load(std::memory_order_relaxed);
     // SYNC POINT: this full barrier publishes our activity before we read any table entry (mem/table.hpp).
     if ((word & 1) == 0 && activity_->word.compare_exchange_strong(word, word + 1, std::memory_order_seq_cst))
         [[likely]] {
       fence_after_lock();
-      note_holder(std::this_thread::get_id());
+      held_locks::add(lock_rank::kDomain, this);
       return;
     }
     wait_for_lock();
     fence_after_lock();
-    note_holder(std::this_thread::get_id());
+    held_locks::add(lock_rank::kDomain, this);
   }
   [[gnu::always_inline]] void unlock() noexcept {
-    assert_held();
-    note_holder({});
+    held_locks::remove(this);
     // SYNC POINT: every access made under the lock ends before the word becomes even.
     activity_->word.store(activity_->word.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  // In check builds: ends the process unless the calling thread holds the lock.
-  void assert_held() const noexcept {
-#if !defined(NDEBUG)
-    assert(holder_.load(std::memory_order_relaxed) == std::this_thread::get_id());
-#endif
-  }
+  // In builds with assertions: ends the process unless the calling thread holds the lock.
+  void assert_held() const noexcept { held_locks::require(lock_rank::kDomain, this); }
 
   std::shared_ptr<Endpoint> make_endpoint(const EndpointConfig& config);
   // Registers a region; throws ENOKEY, ENOSPC. `unowned`: bare addresses, whose pages may be missing.
@@ -159,11 +153,6 @@ class Domain {
   friend class Nic;
   friend class TriggerUnit;
   [[gnu::noinline, gnu::cold]] void wait_for_lock() noexcept;
-  void note_holder([[maybe_unused]] std::thread::id thread) noexcept {
-#if !defined(NDEBUG)
-    holder_.store(thread, std::memory_order_relaxed);
-#endif
-  }
   static void fence_after_lock() noexcept {
 #if !defined(__x86_64__)  // elsewhere a locked instruction is not a full barrier for later loads
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -210,12 +199,9 @@ class Domain {
   Nic* nic_;
   DomainConfig config_;
   uint32_t index_ = 0;
-#if !defined(NDEBUG)
-  std::atomic<std::thread::id> holder_{};
-#endif
   OpTable ops_;
   std::vector<uint64_t> released_;
-  SpinLock received_lock_;  // guards received_ and news_
+  RankedSpin<lock_rank::kDomainReceived> received_lock_;  // guards received_ and news_
   std::vector<uint64_t> received_;
   std::vector<std::pair<uint32_t, News>> news_;
   std::atomic<uint64_t> released_count_{0};
@@ -225,7 +211,7 @@ class Domain {
   Flow* waiting_ = nullptr;            // flows in which operations wait
   std::vector<Endpoint*> reordering_;  // enabled endpoints whose operations overtake each other
   std::atomic<bool> software_waits_{false};
-  SpinLock late_lock_;  // guards late_counters_ and software_
+  RankedSpin<lock_rank::kDomainLate> late_lock_;  // guards late_counters_ and software_
   struct WithSoftware {
     const Endpoint* at;
     std::weak_ptr<Endpoint> ep;

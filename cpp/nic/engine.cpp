@@ -27,6 +27,7 @@ size_t Nic::progress(bool events) {
 
 // Exceptions that peers cause are caught earlier. Only bad_alloc arrives here, and the next round tries again.
 size_t Nic::progress_locked(bool events) noexcept try {
+  progress_mutex_.assert_held();
   size_t n = 0;
   for (link::Link* link : parts_.links) {
     // A polling thread uses the links' hints, because polling an empty link costs 60 ns.
@@ -65,8 +66,8 @@ size_t Nic::progress_locked(bool events) noexcept try {
   return 0;
 }
 
-// Requires the progress lock.
 size_t Nic::pump_all() {
+  progress_mutex_.assert_held();
   size_t n = 0;
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_acquire);

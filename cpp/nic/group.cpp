@@ -622,9 +622,10 @@ void Groups::close_all() noexcept {
   std::erase(domain_->groups_, this);
 }
 
-// A frame of a collective group. Requires the progress lock.
+// A frame of a collective group.
 void Nic::on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) noexcept {
+  progress_mutex_.assert_held();
   if (Endpoint* const ep = live_ep(frame); ep != nullptr) {
     const DomainLock guard(ep->domain_);
     if (!ep->closed()) {

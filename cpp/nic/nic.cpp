@@ -90,13 +90,13 @@ NicStatistics Nic::statistics() {
 }
 
 void Nic::before_fork() {
-  progress_mutex_.lock();
+  progress_mutex_.lock_at_fork();
   for (link::Link* link : parts_.links) link->before_fork();
 }
 
 void Nic::after_fork_in_parent() noexcept {
   for (link::Link* link : parts_.links) link->after_fork_in_parent();
-  progress_mutex_.unlock();
+  progress_mutex_.unlock_after_fork();
 }
 
 void Nic::after_fork_in_child() noexcept {

@@ -6,7 +6,7 @@
 //     │       └───── MemoryRegion (an entry of mem::Table)
 //     └── links (self, shm, ...), engine thread
 //
-// Lock order: progress lock, region-serving lock, objects_mutex_, a domain's lock, link locks.
+// Order of locks: base/lock_rank.hpp.
 // A domain's lock is an activity word of the memory table: taking it tells the owners of regions that we access them.
 //
 // This room opens no file, reads no clock and draws no random number itself: clock, random numbers, links, limits and
@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "link/link.hpp"
 #include "mem/cache.hpp"
 #include "mem/guard.hpp"
@@ -302,8 +302,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::atomic<uint32_t> kept_ops_{0}, late_writes_{0};  // reorder.hpp
   std::atomic<size_t> watched_count_{0};                // size of watched_: progress() reads their pages
   std::atomic<uint64_t> downs_{0};
-  alignas(kCacheLine) SpinLock progress_mutex_;
-  SpinLock serve_lock_;  // held while a frame accesses a region; closing a region takes it
+  alignas(kCacheLine) RankedSpin<lock_rank::kProgress> progress_mutex_;
+  RankedSpin<lock_rank::kServe> serve_lock_;  // held while a frame accesses a region; closing a region takes it
   std::unique_ptr<Parking> parking_;
   uint32_t busy_rounds_ = 0;
   std::vector<std::shared_ptr<link::Peer>> owed_;  // peers with deferred frames
@@ -317,7 +317,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   };
   static constexpr size_t kAnnouncedMax = 256;  // per peer; then the oldest is dropped, which harms only that peer
   std::unordered_map<link::Peer*, std::deque<Announced>> announced_;
-  mutable std::mutex objects_mutex_;  // guards eps_, counted_regions_, next_op_, and changes of the next three
+  mutable RankedMutex<lock_rank::kObjects>
+      objects_mutex_;  // guards eps_, counted_regions_, next_op_, and changes of the next three
   std::vector<std::shared_ptr<Endpoint>> eps_;
   // By number: the open domains, the enabled endpoints, and the ports of those that receive messages. The handling of
   // frames reads them under the progress lock alone. close() stores null and then takes the progress lock once, so what
@@ -327,15 +328,15 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::vector<std::atomic<RxPort*>> ports_;
   Notices notices_;
   std::atomic<bool> pulls_wait_{false};
-  SpinLock known_lock_;                                            // guards known_
+  RankedSpin<lock_rank::kKnown> known_lock_;                       // guards known_
   std::unordered_map<uint64_t, std::weak_ptr<link::Peer>> known_;  // peers that have sent messages, by number
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
-  mutable std::mutex mappings_mutex_;
+  mutable RankedMutex<lock_rank::kMappings> mappings_mutex_;
   std::vector<std::shared_ptr<MemoryRegion>> mappings_;  // open ones, and closed ones until the next is made
   std::vector<mem::HeldPlace> abandoned_;  // places of mappings that a peer still held when their domain ended
   uint64_t next_op_ = 1;  // first number of a new domain, so that late answers for a closed domain match no operation
   TelemetryPages telemetry_;
-  std::mutex watched_mutex_;
+  RankedMutex<lock_rank::kWatched> watched_mutex_;
   std::vector<std::shared_ptr<Counter>> watched_;  // counters with a page for client stores
   std::thread engine_;
   std::atomic<bool> has_engine_{false};  // replaces engine_.joinable(): the engine reads it while engine_ is assigned

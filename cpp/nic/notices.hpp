@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "link/link.hpp"
 #include "wire/frame.hpp"
 
@@ -57,7 +57,7 @@ class Notices {
   static size_t send_queue(Queue& queue) noexcept;
   void put_back(Queues& rest) noexcept;
 
-  SpinLock lock_;  // guards queues_ and sending_
+  RankedSpin<lock_rank::kNotices> lock_;  // guards queues_ and sending_
   Queues queues_;
   bool sending_ = false;  // send() has the queues: a new notice must not pass those in its hands
   std::atomic<size_t> count_{0};

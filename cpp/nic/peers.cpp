@@ -32,9 +32,9 @@ bool Nic::resolve(const std::shared_ptr<Route>& route, uint32_t first) {
   return false;
 }
 
-// Requires the progress lock, as all calls of links do.
 void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                       uint32_t ep_index, uint32_t ep_generation) {
+  progress_mutex_.assert_held();
   const auto route = std::static_pointer_cast<Route>(token);
   const auto is_its = [&](const auto& slot) { return slot.load(std::memory_order_acquire) == route->domain; };
   if (std::ranges::none_of(domains_, is_its)) return;  // the domain was closed
@@ -81,6 +81,7 @@ void Nic::forget_turns(const link::Peer& peer) noexcept {
 }
 
 void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
+  progress_mutex_.assert_held();
   announced_.erase(peer.get());
   parts_.devices->forget(peer.get());
   forget_deferred(*peer);

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/cache.hpp"
+#include "base/lock.hpp"
 #include "base/mapping.hpp"
-#include "base/spinlock.hpp"
 #include "nic/entry.hpp"
 #include "nic/event.hpp"
 
@@ -245,7 +245,7 @@ class CompletionQueue {
 
   // Entries of receives: a ring, filled under received_lock_ and emptied without it under the domain's lock. Entries
   // without room are late: the reader, which holds both locks then, makes the ring larger when it has emptied it.
-  alignas(kCacheLine) SpinLock received_lock_;
+  alignas(kCacheLine) RankedSpin<lock_rank::kQueueReceived> received_lock_;
   std::atomic<bool> received_lost_{false};  // no memory for an entry
   std::atomic<bool> starving_{false};       // starved_ is not empty
   std::atomic<uint32_t> received_tail_{0}, received_head_{0};

@@ -76,6 +76,7 @@ RxPort* Nic::port_of(uint32_t ep_index, uint32_t ep_generation) noexcept {
 // HOT. A credited message has arrived. Requires the progress lock. Lines: the port's pointer; the endpoint's entry;
 // then those of RxContext::arrive_brief().
 void Nic::on_brief(link::Peer& peer, const wire::BriefView& brief) {
+  progress_mutex_.assert_held();
   const bool waits = !owed_.empty() && must_follow(peer);  // behind deferred frames
   RxPort* const port = port_of(brief.head.ep_index, brief.head.ep_generation);
   if (port == nullptr || waits ||
@@ -116,6 +117,7 @@ void Nic::on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief) {
 // HOT. A message has arrived. Requires the progress lock.
 void Nic::on_message(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                      std::span<const std::byte> payload) {
+  progress_mutex_.assert_held();
   if (peer->dead()) return;
   RxPort* const port = port_of(frame.ep_index, frame.ep_generation);
   const bool credited = (frame.flags & wire::kMessageCredited) != 0;
@@ -189,8 +191,10 @@ std::shared_ptr<link::Peer> Nic::peer_of(uint64_t number) noexcept {
   return it == known_.end() ? nullptr : it->second.lock();
 }
 
-// Ends what a lost peer has sent. Requires the progress lock and objects_mutex_.
+// Ends what a lost peer has sent.
 void Nic::forget_messages(const link::Peer& peer) noexcept {
+  progress_mutex_.assert_held();
+  objects_mutex_.assert_held();
   {
     const std::lock_guard guard(known_lock_);
     if (known_.erase(peer.number) == 0) return;
@@ -249,8 +253,9 @@ bool Endpoint::advance_pull(Op* op) {
   return true;
 }
 
-// Answers a pull: bytes of a message that waits for its receiver. Requires the progress lock.
+// Answers a pull: bytes of a message that waits for its receiver.
 void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) {
+  progress_mutex_.assert_held();
   Status status = Status::stale_key;
   if (Domain* const domain = domain_of(frame.pull.message); domain != nullptr) {
     const DomainLock guard(domain);
@@ -296,8 +301,8 @@ void Nic::send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   if (notices_.give(peer, notice, payload)) need_engine();
 }
 
-// Requires the progress lock.
 size_t Nic::send_notices() noexcept {
+  progress_mutex_.assert_held();
   std::vector<Notices::Lost> lost;
   const size_t n = notices_.send(&lost);
   for (const Notices::Lost& one : lost) hang_up(one.peer, one.why);
@@ -309,8 +314,9 @@ void Nic::wake_pulls() noexcept {
   need_engine();
 }
 
-// Requires the progress lock. Copies outside the locks that guard endpoints.
+// Copies outside the locks that guard endpoints.
 size_t Nic::run_pulls() noexcept {
+  progress_mutex_.assert_held();
   if (!pulls_wait_.exchange(false, std::memory_order_seq_cst)) return 0;
   size_t n = 0;
   for (std::atomic<RxPort*>& slot : ports_) {

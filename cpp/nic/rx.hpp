@@ -24,7 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "base/status.hpp"
 #include "nic/match.hpp"
 #include "nic/rx_buffers.hpp"
@@ -302,7 +302,7 @@ class RxContext {
 
   Config config_;
   RxSink* sink_;
-  SpinLock lock_;
+  RankedSpin<lock_rank::kRx> lock_;
   bool closed_ = false;
   MatchUnit match_;
   RxMode mode_;

@@ -437,7 +437,7 @@ void RxPort::settle() noexcept {
 
 size_t RxPort::run_pulls(bool at_once) noexcept {
   size_t n = 0;
-  std::unique_lock<SpinLock> alone;
+  std::unique_lock<decltype(relaxed_lock_)> alone;
   if (relaxed_) [[unlikely]] {
     alone = std::unique_lock(relaxed_lock_, std::try_to_lock);
     if (!alone.owns_lock()) {

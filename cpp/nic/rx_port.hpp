@@ -1,8 +1,8 @@
 // cpp/nic/rx_port.hpp: the receive side of an enabled endpoint: passes arriving messages to its receive context, posts
 // receives there, reports completions, and pulls the rest of long messages from their senders.
 //
-// Callers: frames come under the progress lock; receives come from any thread, without the domain's lock. Lock order:
-// the domain's lock, the context's lock, then the locks of this object, of the completion queue and of links.
+// Callers: frames come under the progress lock; receives come from any thread, without the domain's lock. Order of
+// locks: base/lock_rank.hpp.
 // A pull copies outside every lock, under a long activity of this process's table where it reads a peer's memory.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "link/link.hpp"
 #include "nic/args.hpp"
 #include "nic/counter.hpp"
@@ -132,10 +132,10 @@ class RxPort final : private RxSink {
   std::atomic<uint64_t> min_multi_recv_;
   const uint32_t reads_max_;  // not 0: pulls are reads, which software_progress() starts
   std::unique_ptr<Reorder> relaxed_;
-  SpinLock relaxed_lock_;  // guards relaxed_, and keeps eager messages in order
+  RankedSpin<lock_rank::kRelaxed> relaxed_lock_;  // guards relaxed_, and keeps eager messages in order
   RxContext rx_;
 
-  SpinLock held_lock_;  // guards held_, held_free_ and pulls_
+  RankedSpin<lock_rank::kHeld> held_lock_;  // guards held_, held_free_ and pulls_
   std::deque<Held> held_;
   std::vector<uint32_t> held_free_;
   std::deque<RxPull> pulls_;

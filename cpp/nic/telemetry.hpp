@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/cache.hpp"
+#include "base/lock.hpp"
 #include "base/mapping.hpp"
 #include "nic/atomics.hpp"
 #include "nic/op.hpp"
@@ -209,7 +209,7 @@ class TelemetryPages {
   void give_back(const TelemetryPage* page, size_t block) noexcept;
   void close_deleted() noexcept;
 
-  std::mutex mutex_;
+  RankedMutex<lock_rank::kTelemetry> mutex_;
   std::unordered_map<uint32_t, Held> pages_;
   std::atomic<const Known*> known_[kKnown]{};
   std::deque<Known> noted_;  // what known_ points to; an entry for each page and change of it

@@ -348,6 +348,7 @@ Work::Outcome Endpoint::start(Work& work) {
 }
 
 size_t Nic::run_triggers() noexcept {
+  progress_mutex_.assert_held();
   size_t n = 0;
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_acquire);  // lives until the progress lock is released

@@ -8,9 +8,9 @@
 // of progress. Work has copies of its arguments, but not of its data buffers.
 //
 // Callers: any thread. Counters change under many locks, so on_counter() takes one leaf lock and only moves due work to
-// the ready list. run() starts the ready work: it takes the domain's lock, and its caller must not hold that lock nor
-// the objects' mutex of the NIC. One thread runs at a time, and the others leave their work to it. The thread that has
-// changed a counter runs after it has released its locks (PostLock, Nic::progress()).
+// the ready list. run() starts the ready work under run_lock_, which base/lock_rank.hpp places above the objects' mutex
+// of the NIC and the domain's lock: its caller holds neither. One thread runs at a time, and the others leave their
+// work to it. The thread that has changed a counter runs after it has released its locks (PostLock, Nic::progress()).
 //
 // Model: as on hardware, work occupies an entry of the service's until it starts. Hardware deadlocks if there are too
 // few entries; here work without an entry waits in order until there is one.
@@ -26,7 +26,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/spinlock.hpp"
+#include "base/lock.hpp"
 #include "nic/atomics.hpp"
 #include "nic/counter.hpp"
 #include "nic/op.hpp"
@@ -127,10 +127,10 @@ class TriggerUnit final {
   ListEntries entries_;
   std::atomic<size_t> to_do_{0};   // size of waiting_ and ready_
   std::atomic<uint64_t> news_{0};  // grows when work becomes ready, so that the thread that runs looks again
-  SpinLock run_lock_;              // held by the thread that runs
+  RankedSpin<lock_rank::kTriggerRun> run_lock_;  // held by the thread that runs
   std::atomic<bool> runs_{false};
 
-  SpinLock lock_;  // guards what follows; a leaf
+  RankedSpin<lock_rank::kTrigger> lock_;  // guards what follows; a leaf
   bool closed_ = false;
   std::map<Counter*, Works> armed_;
   Works waiting_, ready_;

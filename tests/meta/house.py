@@ -114,7 +114,7 @@ MARKS = {
     "files with the call inject_writedata": 11,
     "files with the call trecvmsg": 12,
     "classes swapped at run time in weft.fi": 2,
-    "assertions in cpp": 47,
+    "assertions in cpp": 60,
 }
 
 
