@@ -99,10 +99,8 @@ Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& arg
   const uint32_t notify = region_notify(read, true, args.op);
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
   const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
-  if (counts_ != nullptr) [[unlikely]] {
-    count_traffic(route, OpKind::atomic, args.family, args.datatype, args.remote[0].key, args.flags, total,
-                  (entry_flags & notify) != 0, false);
-  }
+  model_.count(route, OpKind::atomic, args.family, args.datatype, args.remote[0].key, args.flags, total,
+               (entry_flags & notify) != 0, false);
   if (has_data || (entry_flags & notify) != 0 ||
       (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
     *status = send_notice(route, read, true, args.remote[0], total, has_data, args.imm, args.op);
@@ -155,10 +153,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
           tell_changed(route);
           ++domain_->statistics.direct;
           domain_->statistics.bytes += total;
-          if (counts_ != nullptr) [[unlikely]] {
-            count_traffic(route, OpKind::atomic, args.family, args.datatype, range.key, args.flags, total, false,
-                          false);
-          }
+          model_.count(route, OpKind::atomic, args.family, args.datatype, range.key, args.flags, total, false, false);
           complete(wants, args.context, flags, total);
           return {Refusal::none, wants};
         }
@@ -202,7 +197,7 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
   if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
     if (held) ring();  // the operations in the way may be the held ones
-    if (reorder_) release_kept();
+    if (model_.reorder()) release_kept();
     return {r};
   }
   Route& route = *flow->route;
@@ -221,7 +216,7 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
   if (const Status bar = barred(route); bar != Status::ok) return failed(bar);
   bool kept_back = false;
   Ordered what;
-  if (reorder_ && !args.remote.empty()) [[unlikely]] {
+  if (model_.reorder() && !args.remote.empty()) [[unlikely]] {
     what = ordered(*flow, OpKind::atomic, args.family, args.op, args.datatype, args.remote[0].key, args.flags, total);
     kept_back = reorders(what, args.flags) && !held && !device;
     bool done = false;
@@ -253,7 +248,7 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) {
-    if (reorder_) release_kept();
+    if (model_.reorder()) release_kept();
     return {r};
   }
   Op* op = make_op(OpKind::atomic, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);

@@ -36,7 +36,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
     const PostLock guard(domain_);
     if (begin == 0) {
       if (config_.holds_more) ring();
-      if (reorder_) [[unlikely]]
+      if (model_.reorder()) [[unlikely]]
         release_all();
       if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
       wants = !selective_ || (flags & flag::kCompletion) != 0;
@@ -45,11 +45,11 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
       if (wants ? !tx_cq_->has_room() : tx_cq_->full()) return {Refusal::cq_full};
       if (outstanding_ >= config_.tx_size) return {Refusal::tx_full};  // the call occupies one entry of the queue
       if (wants) tx_cq_->reserve();
-      if (commands_) [[unlikely]] {
+      if (CommandQueue* const commands = model_.commands(); commands != nullptr) [[unlikely]] {
         for (size_t i = 0; i < descs.size(); ++i) {
-          if (!commands_->put(true)) commands_->ring(false), commands_->put(true);
+          if (!commands->put(true)) commands->ring(false), commands->put(true);
         }
-        commands_->ring(false);
+        commands->ring(false);
       }
     } else if (state_ != State::enabled) {
       for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config_.statuses[Status::canceled].err;
@@ -91,8 +91,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
             domain_->statistics.bytes += d.length;
             total += d.length;
             d.status = 0;
-            if (counts_ != nullptr) [[unlikely]]
-              count_traffic(route, kind, {}, {}, d.key, flags, d.length, false, false);
+            model_.count(route, kind, {}, {}, d.key, flags, d.length, false, false);
             continue;
           }
         }

@@ -131,6 +131,9 @@ class Domain {
   void note_software() noexcept { software_waits_.store(true, std::memory_order_seq_cst); }
   [[nodiscard]] bool software_waits() const noexcept { return software_waits_.load(std::memory_order_seq_cst); }
 
+  // Requires the lock. This domain's counts for a NIC; they live as long as the domain.
+  TelemetryWriter& telemetry(uint32_t nic);
+
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
   [[nodiscard]] TriggerUnit& triggers() const noexcept { return *triggers_; }
   // Starts deferred work that counters have made ready. Call it without the lock, after a counter was changed.
@@ -161,8 +164,6 @@ class Domain {
   // The slot of this domain's atomics on a segment of a peer; null: there is no free one, or no such segment.
   [[nodiscard]] mem::Gate::Slot* turns_at(const link::Peer& peer, uint32_t segment) noexcept;
   [[nodiscard]] mem::Updater updater() const noexcept;
-  // Requires the lock. This domain's counts for a NIC; they live as long as the domain.
-  TelemetryWriter& telemetry(uint32_t nic);
   // These require the lock. pump(): submits the flow's waiting operations as far as possible.
   size_t pump(Flow& flow) noexcept;
   size_t release_due(uint64_t now_ns);  // of reordering_

@@ -1,6 +1,5 @@
 // cpp/nic/endpoint.cpp: the life of an endpoint: bound, enabled, canceled, closed.
 #include <algorithm>
-#include <bit>
 
 #include "base/backoff.hpp"
 #include "nic/fast.inl"
@@ -14,16 +13,15 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
     : domain_(domain),
       short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
       long_way_(kLongWay | (config.holds_more ? flag::kMore : 0)),
+      model_(config, aliases_),
       connected_(config.connected),
       length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
       config_(config),
       atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
       raw_keys_(domain->config_.raw_keys || domain->config_.standard_below != 0 ? 1 : 0),
-      order_(order_rules(config.msg_order, config.fence_covers_all)) {
-  lanes_[0] = {config.msg_order, static_cast<uint8_t>(config.tclass % kTclassCount)};
-  if (config.commands.slots != 0) commands_ = std::make_unique<CommandQueue>(config.commands);
+      order_(order_rules(config.msg_order, config.fence_covers_all)),
+      aliases_(config.msg_order, config.tclass) {
   if (Trace* const trace = domain->nic_->trace(); trace != nullptr) trace_ = std::make_unique<EndpointTrace>(trace);
-  if (config.reorder.on) reorder_ = std::make_unique<Reorder>(config.reorder);
   OpRules& rules = config_.rules;
   rules.more = rules.fence_needs_cap || rules.local_lengths || rules.key_form_count != 0 || rules.fence_also != 0 ||
                rules.data_key_mask != 0;
@@ -93,7 +91,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     if (!tx_cq_ && (config_.caps & kStarts) != 0) {
       throw Error(fi_err::kENOCQ, "the endpoint has no completion queue for its operations: bind one with fi.TRANSMIT");
     }
-    if (config_.traffic.on) counts_ = &domain_->telemetry(nic);
+    model_.begin(*domain_, nic);
   }
   if (!rx_cq_) rx_cq_ = tx_cq_;
   vnis_.assign(vnis.begin(), vnis.end());
@@ -154,7 +152,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
         if (counter) domain_->add_late_counter(counter);
       }
     }
-    if (config_.messages.control_slots != 0 || config_.messages.reads_max != 0 || reorder_)
+    if (config_.messages.control_slots != 0 || config_.messages.reads_max != 0 || model_.reorder())
       domain_->add_software(shared_from_this());
     av_->users_.push_back(this);
     if (rx_cq_) rx_cq_->add_receiver();
@@ -174,7 +172,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     n.live_eps_[index].store(this, std::memory_order_release);
     state_ = State::enabled;
     set_plain();
-    if (reorder_) domain_->reordering_.push_back(this);
+    if (model_.reorder()) domain_->reordering_.push_back(this);
     return address.pid;
   }
 }
@@ -187,7 +185,7 @@ void Endpoint::close() noexcept {
     const DomainLock guard(domain_);
     if (state_ == State::closed) return;
     was_enabled = state_ == State::enabled;
-    if (was_enabled && reorder_) {
+    if (was_enabled && model_.reorder()) {
       try {
         release_all();
       } catch (const std::bad_alloc&) {  // what is left ends as canceled
@@ -252,26 +250,24 @@ void Endpoint::close() noexcept {
 
 std::pair<CommandQueue::Counts, uint32_t> Endpoint::commands() const {
   const DomainLock guard(domain_);
-  if (!commands_) return {};
-  return {commands_->counts(), commands_->free_slots()};
+  const CommandQueue* const commands = model_.commands();
+  if (commands == nullptr) return {};
+  return {commands->counts(), commands->free_slots()};
 }
 
 void Endpoint::set_lane(uint8_t lane, uint64_t msg_order, uint8_t tclass) {
   const DomainLock guard(domain_);
-  lanes_[lane % kLaneCount] = {msg_order, static_cast<uint8_t>(tclass % kTclassCount)};
+  aliases_.set(lane, msg_order, tclass);
 }
 
 uint8_t Endpoint::open_lane() {
   const DomainLock guard(domain_);
-  const auto lane = static_cast<uint8_t>(std::min<int>(std::countr_one(lanes_used_), kLaneCount - 1));
-  lanes_used_ |= uint32_t{1} << lane;
-  lanes_[lane] = {config_.msg_order, lanes_[0].tclass};
-  return lane;
+  return aliases_.open(config_.msg_order);
 }
 
 void Endpoint::close_lane(uint8_t lane) noexcept {
   const DomainLock guard(domain_);
-  if (lane + 1u < kLaneCount) lanes_used_ &= ~(uint32_t{1} << lane);
+  aliases_.close(lane);
 }
 
 size_t Endpoint::cancel(uint64_t context) {

@@ -13,11 +13,12 @@
 
 #include "link/link.hpp"
 #include "mem/table.hpp"
+#include "nic/aliases.hpp"
 #include "nic/args.hpp"
 #include "nic/cm.hpp"
-#include "nic/command_queue.hpp"
 #include "nic/counter.hpp"
 #include "nic/entry.hpp"
+#include "nic/model.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 #include "nic/reorder.hpp"
@@ -38,12 +39,6 @@ class AddressVector;
 class Group;
 class Groups;
 struct GroupConfig;
-
-// Settings of an alias: its order, and its traffic class for telemetry.
-struct Lane {
-  uint64_t msg_order = 0;
-  uint8_t tclass = 0;
-};
 
 // The range from which the NIC chooses an endpoint's number if the application gives none.
 struct PidRange {
@@ -123,8 +118,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
                   Claim claim = Claim::keep);
   void close() noexcept;
   size_t cancel(uint64_t context);
-  // A lane is an alias's number in flag::kLane of its operations. Operations of different lanes are not ordered.
-  // Aliases beyond the last lane share the last lane. tclass: below kTclassCount.
+  // The numbers of aliases (aliases.hpp).
   uint8_t open_lane();
   void close_lane(uint8_t lane) noexcept;
   void set_lane(uint8_t lane, uint64_t msg_order, uint8_t tclass);
@@ -228,10 +222,14 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] uint64_t batches() const noexcept { return batches_.load(std::memory_order_relaxed); }
   // The model of the command queue: its counts, and the slots known to be free; all 0 without a model.
   [[nodiscard]] std::pair<CommandQueue::Counts, uint32_t> commands() const;
-  [[nodiscard]] uint64_t page_requests() const noexcept { return page_requests_.load(std::memory_order_relaxed); }
   // A call was refused, and the caller may try again.
   void note_again() noexcept { again_.fetch_add(1, std::memory_order_relaxed); }
-  [[nodiscard]] uint64_t page_timeouts() const noexcept { return page_timeouts_.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t page_requests() const noexcept {
+    return model_.pager() != nullptr ? model_.pager()->requests() : 0;
+  }
+  [[nodiscard]] uint64_t page_timeouts() const noexcept {
+    return model_.pager() != nullptr ? model_.pager()->timeouts() : 0;
+  }
   [[nodiscard]] uint32_t outstanding() const noexcept { return outstanding_.load(std::memory_order_relaxed); }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
   [[nodiscard]] uint32_t generation() const noexcept { return generation_; }
@@ -272,8 +270,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   }
   Flow* make_flow(uint64_t fi_addr);
   void set_plain() noexcept {
-    plain_ = state_ == State::enabled && !reorder_ && held_.empty() && raw_keys_ == 0 && !commands_ &&
-             config_.page_requests_max == 0 && trace_ == nullptr;
+    plain_ = state_ == State::enabled && model_.is_plain() && held_.empty() && raw_keys_ == 0 && trace_ == nullptr;
   }
   void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
   // True if the call itself may do the operation, by load and store or through the kernel.
@@ -295,12 +292,8 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] Status barred(Route& route) noexcept {
     if (!speaks_to(route)) [[unlikely]]
       return Status::unauthorized;
-    return counts_ != nullptr && link_is_down(route) ? Status::unreachable : Status::ok;
+    return model_.is_down(route) ? Status::unreachable : Status::ok;
   }
-  bool find_counts(Route& route) noexcept;  // sets route.telemetry; false: out of memory
-  // True if the link of the endpoint's NIC or of the peer's NIC is down. link_is_down() finds the peer's counts first.
-  [[nodiscard]] bool link_is_down(Route& route) noexcept;
-  [[nodiscard]] bool cut_off(const Route& route) const noexcept;
   [[nodiscard]] wire::EpAddress seen_by(const Route& route) const noexcept {
     return {address_.nic, address_.pid, route.address.vni, 0};
   }
@@ -370,15 +363,6 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   void land(size_t i) noexcept;
   void land_all() noexcept;
   bool loses(const Ordered& what, bool* done);
-  // Counts an operation that reached its region. counts: a counter of the target counts it; framed: so does its NIC.
-  void count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key, uint64_t flags,
-                     uint64_t bytes, bool counts, bool framed) noexcept;
-  bool request_pages(const std::byte* data, uint64_t length, uint32_t* asked);
-  [[nodiscard]] uint16_t travels(OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
-                                 uint64_t flags) const noexcept {
-    const bool waw = (lanes_[lane_of(flags)].msg_order & (order::kWaw | order::kRmaWaw)) != 0;
-    return config_.traffic.of(kind, family, datatype, key, flags, waw);
-  }
   // Checks that an operation which outlasts its call may begin; *wants: it reports its completion.
   Refusal check_unfinished(uint64_t flags, bool* wants) const;
   // The destination of a transfer: a connected endpoint ignores the call's.
@@ -440,9 +424,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
 
   // Two cache lines that a short operation reads: everything else of the endpoint is behind them.
   alignas(kCacheLine) Domain* domain_;
-  uint64_t short_bytes_max_;           // up to this length (at most max_msg_size) copies are made under the lock
-  uint64_t long_way_;                  // flags of operations that need more than a copy
-  TelemetryWriter* counts_ = nullptr;  // the domain's counts for this NIC, if traffic is counted
+  uint64_t short_bytes_max_;  // up to this length (at most max_msg_size) copies are made under the lock
+  uint64_t long_way_;         // flags of operations that need more than a copy
+  Model model_;
   // By class: bits of Flow::busy that keep an operation from going direct: classes it must not pass, kWaiting, and
   // kForeign.
   std::array<ClassSet, kClassCount> stops_{};
@@ -460,10 +444,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   EndpointConfig config_;
   std::atomic<uint64_t> batches_{0};
   uint64_t atomic_bytes_max_;
-  std::unique_ptr<CommandQueue> commands_;  // null: no model of the command queue
-  std::atomic<uint64_t> page_requests_{0}, page_timeouts_{0};
   std::atomic<uint64_t> again_{0}, retries_{0};  // for viewers: refused calls, messages sent again
-  std::unique_ptr<Reorder> reorder_;             // null: operations go out in the order of posting
   std::vector<std::shared_ptr<Flow>> held_;      // FI_MORE: flows with held operations
   std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by any thread
   std::atomic<uint32_t> long_copies_{0};
@@ -488,8 +469,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint16_t vni_mask_ = 0xffff;  // 0: several VNIs; the address vector has the VNI of each peer
   uint16_t raw_keys_;           // not 0: tables have other keys than calls: Domain::mapped_key()
   OrderRules order_;
-  std::array<Lane, kLaneCount> lanes_{};
-  uint32_t lanes_used_ = 1;     // one bit a lane; lane 0 is the endpoint itself
+  Aliases aliases_;
   std::vector<uint16_t> vnis_;  // all VNIs of this endpoint
   Groups& make_groups();
   std::shared_ptr<Groups> groups_;  // null: none was ever joined, nor has a peer called

@@ -210,7 +210,8 @@ std::string Endpoint::describe_status(std::string text, const wire::RmaRange& ra
     case Status::timeout:
       return text + "the peer did not answer in time; is its progress manual, and does no thread of it poll?";
     case Status::unreachable:
-      if (cut_off(route)) return text + "the link of its NIC, or of this endpoint's, is down: take the device up";
+      if (model_.is_cut_off(route))
+        return text + "the link of its NIC, or of this endpoint's, is down: take the device up";
       return text + "there is no route to that host: is its network up, and is the address right?";
     case Status::page_request:
       return text + "an ODP time-out: more than " + std::to_string(config_.page_requests_max) +

@@ -59,10 +59,8 @@ constexpr OpClass class_of(OpKind kind) noexcept {
 // path. Reads the cached translation, the owner's region entry and endpoint entry (shared lines); stores nothing.
 [[gnu::always_inline]] inline std::byte* Endpoint::fast_target(Route& route, uint64_t key, uint64_t addr,
                                                                uint64_t length, uint32_t want) noexcept {
-  if (counts_ != nullptr && (counts_->link_down() || route.telemetry == nullptr || route.telemetry->link_down()))
-      [[unlikely]] {
+  if (!model_.flows(route)) [[unlikely]]
     return nullptr;
-  }
   const Translation& t = route.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
   // SYNC POINT: read after taking the domain's lock: either the owner sees us busy, or we see the key revoked.

@@ -48,7 +48,7 @@ wire::Frame Endpoint::message_frame(const Route& route, const Flow& flow, uint64
   f.flags = static_cast<uint8_t>((tagged ? wire::kMessageTagged : 0) |
                                  ((flags & flag::kRemoteCqData) != 0 ? wire::kMessageHasData : 0) |
                                  (config_.messages.unordered ? wire::kMessageUnordered : 0));
-  f.traffic = counts_ != nullptr ? traffic::kCounted : uint8_t{0};
+  f.traffic = model_.counts() ? traffic::kCounted : uint8_t{0};
   f.ep_index = route.ep_index;
   f.ep_generation = route.ep_generation;
   f.source = seen_by(route);
@@ -86,7 +86,7 @@ Status Endpoint::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool t
   Route& route = *flow.route;
   link::Peer& peer = *route.peer;
   Status s;
-  if (peer.takes_briefs && counts_ == nullptr) [[likely]] {
+  if (peer.takes_briefs && !model_.counts()) [[likely]] {
     wire::Brief b;
     b.ep_index = static_cast<uint16_t>(route.ep_index);
     const bool has_data = (flags & flag::kRemoteCqData) != 0;
@@ -125,7 +125,7 @@ bool Endpoint::may_credit(const Op& op) const noexcept {
   const Flow& flow = *op.flow;
   return !config_.messages.unordered && op.total <= wire::kInlinePayloadMax && op.local.size() == 1 &&
          flow.epoch == flow.route->epoch && is_open(*flow.route) && (op.flags & kLonger) == 0 && takes_credits_ &&
-         counts_ == nullptr && op.status == Status::ok && op.send().retry_at_ns == 0;
+         !model_.counts() && op.status == Status::ok && op.send().retry_at_ns == 0;
 }
 
 PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
@@ -133,8 +133,7 @@ PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t to
       args.local.empty() ? nullptr : static_cast<const std::byte*>(args.local[0].iov_base), total);
   if (submit_credited(flow, args.tag, args.data, args.tagged, args.flags, bytes) != Status::ok) [[unlikely]]
     return {Refusal::not_now};  // the long way tries again, or reports the failure
-  if (counts_ != nullptr) [[unlikely]]
-    counts_->add_sent(lanes_[lane_of(args.flags)].tclass, packets_of(total));
+  model_.count_message(args.flags, total);
   complete_send(wants, args.context, args.tagged, total, send_cntr_.get());
   return {Refusal::none, wants};
 }
@@ -176,9 +175,9 @@ PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
   *asks = flow->asks_credits && flow->credits_max != 0;
   if (flow->stopped && !m.unordered) [[unlikely]]
     return {Refusal::flow_stopped};
-  if (reorder_ && (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
+  if (model_.reorder() && (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
     release_kept();
-  if (!held && may_credit(*flow, args, total) && (counts_ == nullptr || !link_is_down(*flow->route))) [[likely]] {
+  if (!held && may_credit(*flow, args, total) && !model_.is_down(*flow->route)) [[likely]] {
     const PostResult sent = send_credited(*flow, args, total, wants);
     if (sent.refusal == Refusal::none) [[likely]]
       return sent;
@@ -589,7 +588,7 @@ void Endpoint::end_send(Op* op, Flow& flow) noexcept {
     report_send_failure(op, *flow.route);
     return;
   }
-  if (counts_ != nullptr) counts_->add_sent(lanes_[lane_of(op->flags)].tclass, packets_of(op->total));
+  model_.count_message(op->flags, op->total);
   // A counter of deferred work belongs to the NIC.
   const bool late = config_.messages.software_counts && (send.has_id || send.wants_match) && !op->counter;
   complete_send(op->wants_completion, op->context, send.tagged, op->total,

@@ -85,8 +85,7 @@ Flow* Endpoint::open_flow(uint64_t to) noexcept {
   if (kind != OpKind::read) tell_changed(route);
   ++domain_->statistics.direct;
   domain_->statistics.bytes += bytes;
-  if (counts_ != nullptr) [[unlikely]]
-    count_traffic(route, kind, family, datatype, key, 0, bytes, false, false);
+  model_.count(route, kind, family, datatype, key, 0, bytes, false, false);
 }
 
 bool Endpoint::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr,

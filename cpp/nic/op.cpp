@@ -85,17 +85,17 @@ uint64_t Endpoint::hold(Op* op) {
 void Endpoint::ring(bool followed) {
   domain_->assert_held();
   if (held_.empty()) return;
-  if (commands_) commands_->ring(followed);
+  if (CommandQueue* const commands = model_.commands(); commands != nullptr) commands->ring(followed);
   batches_.fetch_add(1, std::memory_order_relaxed);
   const std::vector<std::shared_ptr<Flow>> flows = std::exchange(held_, {});
   set_plain();
   for (const auto& flow : flows) {
     bool answered = false;  // the fabric merges the responses to one peer's High Rate Puts that are under way together
     for (Op* op = flow->first; op != nullptr; op = op->next) {
-      if (!std::exchange(op->held_back, false) || counts_ == nullptr) continue;
+      if (!std::exchange(op->held_back, false) || !model_.counts()) continue;
       if (!op->accesses()) continue;
       const Op::Access& a = op->access();
-      if ((travels(op->kind, a.family, a.datatype, a.remote[0].key, op->flags) & traffic::kHrp) == 0) continue;
+      if ((model_.travel(op->kind, a.family, a.datatype, a.remote[0].key, op->flags) & traffic::kHrp) == 0) continue;
       if (std::exchange(answered, true)) op->flags |= flag::kMerged;
     }
   }
@@ -103,38 +103,6 @@ void Endpoint::ring(bool followed) {
   if (std::ranges::any_of(flows, [](const auto& flow) { return flow->waits() && !flow->route->resolving; })) {
     domain_->nic_->need_engine();
   }
-}
-
-// HOT (CXI). Lines: the lines of the domain's two blocks of counts, which no other thread writes.
-void Endpoint::count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
-                             uint64_t flags, uint64_t bytes, bool counts, bool framed) noexcept {
-  const uint16_t how = travels(kind, family, datatype, key, flags);
-  counts_->add_sent(lanes_[lane_of(flags)].tclass, packets_of(bytes));
-  if (!framed && (route.telemetry != nullptr || find_counts(route))) [[likely]]
-    route.telemetry->add_target(how, bytes, counts);
-  if ((how & traffic::kHrp) != 0) {
-    counts_->add(Telemetry::hrp_ack, 1);
-    if ((flags & flag::kMerged) == 0) counts_->add(Telemetry::hrp_response, 1);
-  }
-}
-
-bool Endpoint::find_counts(Route& route) noexcept {
-  if (route.telemetry == nullptr) {
-    try {
-      route.telemetry = &domain_->telemetry(route.address.nic);
-    } catch (const std::exception&) {  // out of memory for a page: operations to this peer are not counted
-    }
-  }
-  return route.telemetry != nullptr;
-}
-
-bool Endpoint::link_is_down(Route& route) noexcept {
-  find_counts(route);
-  return cut_off(route);
-}
-
-bool Endpoint::cut_off(const Route& route) const noexcept {
-  return counts_ != nullptr && (counts_->link_down() || (route.telemetry != nullptr && route.telemetry->link_down()));
 }
 
 // Ends an operation that is in no waiting list: reports it, returns its buffers, recycles the Op.
@@ -165,7 +133,7 @@ void Endpoint::finish(Op* op) noexcept {
       port_owner_->pulled(op->pull().of, op->status);
       break;
   }
-  if (reorder_) [[unlikely]]
+  if (model_.reorder()) [[unlikely]]
     forget_kept(op);
   domain_->release_cookies(op);
   domain_->ops_.remove(op);
@@ -177,8 +145,8 @@ void Endpoint::end_access(Op* op, Route& route) noexcept {
     op->status =
         copy_device(domain_->nic_->devices(), a.device_result, a.device_results, op->held.data() + a.device_at, false);
   }
-  if (counts_ != nullptr && op->counted && op->status == Status::ok) [[unlikely]]
-    count_traffic(route, op->kind, a.family, a.datatype, a.remote[0].key, op->flags, op->total, false, true);
+  if (op->counted && op->status == Status::ok)
+    model_.count(route, op->kind, a.family, a.datatype, a.remote[0].key, op->flags, op->total, false, true);
   if (op->parent != nullptr) {
     end_part(op, route);
   } else if (op->status == Status::ok) [[likely]] {
@@ -285,7 +253,7 @@ bool Endpoint::advance(Op* op) {
   Flow& flow = *op->flow;
   Route& t = *flow.route;
   const bool started = op->counted || (op->accesses() && op->access().check_sent);
-  if (counts_ != nullptr && !started && link_is_down(t)) [[unlikely]] {
+  if (!started && model_.is_down(t)) [[unlikely]] {
     op->status = Status::unreachable;
     finish(op);
     return true;
@@ -411,8 +379,9 @@ bool Endpoint::advance_frames(Op* op) {
     f.access.addr = range.addr;
     f.access.length = range.length;
     f.access.frag_offset = access.at_offset;
-    if (counts_ != nullptr) [[unlikely]] {
-      const uint16_t how = travels(op->kind, access.family, access.datatype, range.key, op->flags) & traffic::kInFrames;
+    if (model_.counts()) [[unlikely]] {
+      const uint16_t how =
+          model_.travel(op->kind, access.family, access.datatype, range.key, op->flags) & traffic::kInFrames;
       f.traffic = static_cast<uint8_t>(how);
     }
     f.flags = (op->flags & flag::kCommitComplete) != 0 && op->kind != OpKind::read ? wire::kFrameCommit : 0;

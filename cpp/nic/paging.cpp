@@ -1,16 +1,13 @@
-// cpp/nic/paging.cpp: page requests of on-demand paging, where an endpoint is told how many are answered in time.
-//
-// A NIC that translates on demand requests each missing page of a transfer from the kernel. If many requests wait at
-// the same time, those at the end are not answered in time, and the transfer fails. Model: of the pages that one
-// transfer finds missing, the first `page_requests_max` become present; if there are more, the transfer ends before it
-// moves a byte. Repeating the transfer goes on with the next pages. Without a limit the kernel makes pages present
-// while the copy waits, and no time-out occurs. Source: fi_cxi(7) "ODP Support and Fork".
+// cpp/nic/paging.cpp: see paging.hpp.
+#include "nic/paging.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "nic/fast.inl"
+#include "mem/guard.hpp"
+#include "nic/reach.hpp"
 
 namespace weft::nic {
 
@@ -38,17 +35,28 @@ bool each_missing(const std::byte* data, uint64_t length, Missing&& missing) {
 
 }  // namespace
 
-// Requests the missing pages of a range; false: more than the limit of the transfer, whose requests so far `asked` has.
-bool Endpoint::request_pages(const std::byte* data, uint64_t length, uint32_t* asked) {
+bool Pager::request(std::span<const iovec> local, std::span<const Piece> mapped) noexcept {
+  uint32_t asked = 0;
+  for (const iovec& v : local) {
+    if (!request(static_cast<const std::byte*>(v.iov_base), v.iov_len, &asked)) return false;
+  }
+  for (const Piece& piece : mapped) {
+    if (!request(piece.pointer, piece.length, &asked)) return false;
+  }
+  return true;
+}
+
+// asked: requests of the transfer so far.
+bool Pager::request(const std::byte* data, uint64_t length, uint32_t* asked) noexcept {
   return length == 0 || each_missing(data, length, [&](const std::byte* page) {
-           if (*asked == config_.page_requests_max) {
-             page_timeouts_.fetch_add(1, std::memory_order_relaxed);
+           if (*asked == at_a_time_) {
+             timeouts_.fetch_add(1, std::memory_order_relaxed);
              return false;
            }
            ++*asked;
-           page_requests_.fetch_add(1, std::memory_order_relaxed);
+           requests_.fetch_add(1, std::memory_order_relaxed);
            std::byte one;
-           (void)copy_guarded_hot(&one, page, 1);  // a fault here is the copy's to report
+           (void)mem::copy_guarded_hot(&one, page, 1);  // a fault here is the copy's to report
            return true;
          });
 }

@@ -62,19 +62,19 @@ Ordered Endpoint::ordered(const Flow& flow, OpKind kind, AtomicFamily family, At
   o.reads = kind == OpKind::read || (kind == OpKind::atomic && family != AtomicFamily::base);
   o.writes = kind == OpKind::write || (kind == OpKind::atomic && op != AtomicOp::atomic_read);
   if (kind == OpKind::atomic) o.pcie = (flags & config_.traffic.pcie_flag) != 0;
-  const uint16_t how = travels(kind, family, datatype, key, flags);
+  const uint16_t how = model_.travel(kind, family, datatype, key, flags);
   o.unordered = (how & traffic::kHrp) != 0 || (kind == OpKind::atomic && (how & traffic::kRestricted) != 0);
   return o;
 }
 
 uint64_t Endpoint::order_of(const Ordered& what) const noexcept {
-  return lanes_[what.lane].msg_order;
+  return aliases_.at(what.lane).msg_order;
 }
 
 // Called before an operation starts; true: keep it. The caller holds the domain's lock throughout.
 bool Endpoint::reorders(const Ordered& what, uint64_t flags) {
   domain_->assert_held();
-  Reorder& r = *reorder_;
+  Reorder& r = *model_.reorder();
   if ((flags & flag::kFence) != 0) {
     release_all();
     return false;
@@ -107,7 +107,7 @@ bool Endpoint::reorders(const Ordered& what, uint64_t flags) {
 uint64_t Endpoint::keep(Op* op, const Ordered& what) {
   domain_->assert_held();
   Nic& nic = *domain_->nic_;
-  Reorder& r = *reorder_;
+  Reorder& r = *model_.reorder();
   try {
     r.kept.push_back({op, what, static_cast<uint32_t>(r.below(kLagMax)), nic.clock().now_ns() + Reorder::kDueNs});
   } catch (const std::bad_alloc&) {
@@ -121,27 +121,27 @@ uint64_t Endpoint::keep(Op* op, const Ordered& what) {
 
 // Submits the i-th kept operation.
 void Endpoint::release(size_t i) {
-  Op* const op = reorder_->kept[i].op;
+  Op* const op = model_.reorder()->kept[i].op;
   forget_kept(i);
   (void)queue_op(op);
 }
 
 void Endpoint::forget_kept(size_t i) noexcept {
-  reorder_->kept.erase(reorder_->kept.begin() + static_cast<std::ptrdiff_t>(i));
+  model_.reorder()->kept.erase(model_.reorder()->kept.begin() + static_cast<std::ptrdiff_t>(i));
   domain_->nic_->kept_ops_.fetch_sub(1, std::memory_order_relaxed);
   domain_->nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Endpoint::forget_kept(const Op* op) noexcept {
-  if (!reorder_) return;
-  const auto it = std::ranges::find(reorder_->kept, op, &Reorder::Kept::op);
-  if (it != reorder_->kept.end()) forget_kept(static_cast<size_t>(it - reorder_->kept.begin()));
+  if (model_.reorder() == nullptr) return;
+  const auto it = std::ranges::find(model_.reorder()->kept, op, &Reorder::Kept::op);
+  if (it != model_.reorder()->kept.end()) forget_kept(static_cast<size_t>(it - model_.reorder()->kept.begin()));
 }
 
 // Submits all kept operations, in an order chosen by the seed: none of them must follow another.
 void Endpoint::release_kept() {
   domain_->assert_held();
-  Reorder& r = *reorder_;
+  Reorder& r = *model_.reorder();
   while (!r.kept.empty()) release(r.below(r.kept.size()));
 }
 
@@ -153,7 +153,7 @@ void Endpoint::release_all() {
 
 size_t Endpoint::release_due(uint64_t now_ns) {
   domain_->assert_held();
-  Reorder& r = *reorder_;
+  Reorder& r = *model_.reorder();
   size_t n = 0;
   for (size_t i = 0; i < r.late.size();) {
     r.late[i].due_ns <= now_ns ? (land(i), ++n) : ++i;
@@ -167,7 +167,7 @@ size_t Endpoint::release_due(uint64_t now_ns) {
 // Performs a write as Reorder::Late and reports its completion if requested; false: the write cannot be late.
 bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, uint64_t total, bool wants) {
   domain_->assert_held();
-  Reorder& r = *reorder_;
+  Reorder& r = *model_.reorder();
   Nic& nic = *domain_->nic_;
   Route& route = *flow.route;
   constexpr uint64_t kPlain = kFlushes | flag::kRemoteCqData | flag::kIfUnfinished | flag::kOnlyNow | flag::kFence;
@@ -186,7 +186,7 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
   l.flow = flow.shared_from_this();
   l.peer = route.peer;
   l.there = there;
-  l.hrp = (travels(OpKind::write, {}, {}, range.key, args.flags) & traffic::kHrp) != 0;
+  l.hrp = (model_.travel(OpKind::write, {}, {}, range.key, args.flags) & traffic::kHrp) != 0;
   const bool in_order = (order_of(what) & (order::kWaw | order::kRmaWaw)) != 0;
   l.packets = r.land_some(total, in_order);
   l.lag = static_cast<uint32_t>(r.below(kLagMax));
@@ -205,7 +205,7 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
   nic.need_engine();
   ++domain_->statistics.direct;
   domain_->statistics.bytes += total;
-  if (counts_ != nullptr) count_traffic(route, OpKind::write, {}, {}, range.key, args.flags, total, false, false);
+  model_.count(route, OpKind::write, {}, {}, range.key, args.flags, total, false, false);
   complete(wants, args.context, completion_flags(OpKind::write, {}), total);
   return true;
 }
@@ -214,8 +214,8 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
 void Endpoint::land(size_t i) noexcept {
   domain_->assert_held();
   Nic& nic = *domain_->nic_;
-  Reorder::Late l = std::move(reorder_->late[i]);
-  reorder_->late.erase(reorder_->late.begin() + static_cast<std::ptrdiff_t>(i));
+  Reorder::Late l = std::move(model_.reorder()->late[i]);
+  model_.reorder()->late.erase(model_.reorder()->late.begin() + static_cast<std::ptrdiff_t>(i));
   for (size_t at = 0; at < l.packets.size(); ++at) {
     const size_t from = at * kPacketBytes;
     // A page that is gone takes no data, and would not have taken any before.
@@ -230,13 +230,13 @@ void Endpoint::land(size_t i) noexcept {
 }
 
 void Endpoint::land_all() noexcept {
-  while (!reorder_->late.empty()) land(0);
+  while (!model_.reorder()->late.empty()) land(0);
 }
 
 // True if an unreliable atomic is lost. `done`: it was performed and only its answer is lost.
 bool Endpoint::loses(const Ordered& what, bool* done) {
-  if (what.cls != OpClass::atomic || !what.unordered || reorder_->below(kLossesOneOf) != 0) return false;
-  *done = reorder_->below(2) == 0;
+  if (what.cls != OpClass::atomic || !what.unordered || model_.reorder()->below(kLossesOneOf) != 0) return false;
+  *done = model_.reorder()->below(2) == 0;
   return true;
 }
 

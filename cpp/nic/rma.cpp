@@ -24,8 +24,8 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   *flow = flow_of(dest_of(dest));
   if (*flow == nullptr) [[unlikely]]
     return config_.connected ? Refusal::not_connected : Refusal::bad_address;
-  if (commands_) [[unlikely]] {
-    if (outstanding_ >= config_.tx_size || !commands_->put(config_.holds_more && (flags & flag::kMore) != 0)) {
+  if (CommandQueue* const commands = model_.commands(); commands != nullptr) [[unlikely]] {
+    if (outstanding_ >= config_.tx_size || !commands->put(config_.holds_more && (flags & flag::kMore) != 0)) {
       return Refusal::tx_full;
     }
   }
@@ -127,14 +127,13 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
             if (write) tell_changed(route);
             ++domain_->statistics.direct;
             domain_->statistics.bytes += length;
-            if (counts_ != nullptr) [[unlikely]]
-              count_traffic(route, kind, {}, {}, key, flags, length, false, false);
+            model_.count(route, kind, {}, {}, key, flags, length, false, false);
             complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
             return {Refusal::none, wants};
           }  // a page failed: post() reports the failure
         }
       } else if (route.ready && route.ep_entry == nullptr && (flow.busy & Flow::kForeign) == 0 &&
-                 (counts_ == nullptr || !link_is_down(route))) {
+                 !model_.is_down(route)) {
         return post_one_by_frames(kind, local, length, to, addr, key, flags, context, imm, inject_call);
       }
     }
@@ -223,7 +222,7 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
     if (held) ring();  // the operations in the way may be the held ones
-    if (reorder_) release_kept();
+    if (model_.reorder()) release_kept();
     return {r};
   }
   wire::RmaRange room[kIovMax];
@@ -240,7 +239,7 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   }
   bool data_done = false, kept_back = false;
   Ordered what;
-  if (reorder_ && !args.remote.empty()) [[unlikely]] {
+  if (model_.reorder() && !args.remote.empty()) [[unlikely]] {
     what = ordered(*flow, args.kind, {}, {}, {}, args.remote[0].key, args.flags, total);
     kept_back = reorders(what, args.flags) && !held;
     if (!held && !kept_back && may_go_direct(*flow, class_of(args.kind), args.flags) &&
@@ -273,7 +272,7 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) {
-    if (reorder_) release_kept();
+    if (model_.reorder()) release_kept();
     return {r};
   }
   Op* op = make_op(args.kind, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
@@ -333,16 +332,9 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   if ((flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
     return Direct::park;
   const mem::Devices* copier = by_device ? &devices : nullptr;
-  if (config_.page_requests_max != 0 && !by_device) [[unlikely]] {
-    uint32_t asked = 0;
-    bool in_time = true;
-    for (size_t i = 0; i < local_count && in_time; ++i) {
-      in_time = request_pages(static_cast<const std::byte*>(local[i].iov_base), local[i].iov_len, &asked);
-    }
-    for (uint32_t i = 0; i < count && in_time && reach == Reach::direct; ++i) {
-      in_time = request_pages(pieces[i].pointer, pieces[i].length, &asked);
-    }
-    if (!in_time) {
+  if (Pager* const pager = model_.pager(); pager != nullptr && !by_device) [[unlikely]] {
+    const std::span<const Piece> mapped(pieces, reach == Reach::direct ? count : 0);
+    if (!pager->request({local, local_count}, mapped)) {
       *status = Status::page_request;
       return Direct::failed;
     }
@@ -398,9 +390,7 @@ Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* loca
   const uint32_t notify = to_peer ? mem::kMrNotifyWrite : mem::kMrNotifyRead;
   const uint32_t ep_notify = to_peer ? mem::kEpNotifyWrite : mem::kEpNotifyRead;
   const bool has_data = (flags & flag::kRemoteCqData) != 0;
-  if (counts_ != nullptr) [[unlikely]] {
-    count_traffic(route, kind, {}, {}, remote[0].key, flags, total, (entry_flags & notify) != 0, false);
-  }
+  model_.count(route, kind, {}, {}, remote[0].key, flags, total, (entry_flags & notify) != 0, false);
   if (has_data || (entry_flags & notify) != 0 ||
       (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
     *status = send_notice(route, !to_peer, false, remote[0], total, has_data, imm);

@@ -1,0 +1,20 @@
+// cpp/nic/model.cpp: see model.hpp.
+#include "nic/model.hpp"
+
+#include "nic/endpoint.hpp"
+
+namespace weft::nic {
+
+Model::Parts::Parts(const EndpointConfig& config, const Aliases& aliases)
+    : traffic(config.traffic, aliases), pager(config.page_requests_max) {
+  if (config.commands.slots != 0) commands.emplace(config.commands);
+  if (config.reorder.on) reorder = std::make_unique<Reorder>(config.reorder);
+}
+
+Model::Model(const EndpointConfig& config, const Aliases& aliases) {
+  if (config.traffic.on || config.page_requests_max != 0 || config.commands.slots != 0 || config.reorder.on) {
+    parts_ = std::make_unique<Parts>(config, aliases);
+  }
+}
+
+}  // namespace weft::nic
