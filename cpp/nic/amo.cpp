@@ -9,107 +9,6 @@
 
 namespace weft::nic {
 
-Endpoint::Direct Endpoint::try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status) {
-  domain_->assert_held();
-  if (args.op == static_cast<AtomicOp>(wire::kCallOp)) return Direct::frames;  // a call of the owner's NIC
-  link::Peer& peer = *route.peer;
-  const uint32_t want = want_of(args.family, args.op);
-  Piece pieces[kMaxPieces];
-  mem::Gate::Slot* turns[kMaxPieces];
-  uint32_t count = 0, missing = 0, entry_flags = 0;
-  Opened opened;
-  const size_t size = datatype_size(args.datatype);
-  for (const wire::RmaRange& range : args.remote) {
-    mem::MrView view;
-    *status = peer.table.check(seen_by(route), route.ep_index, route.ep_generation, range.key, range.addr, range.length,
-                               want, view);
-    if (*status != Status::ok) [[unlikely]]
-      return Direct::failed;
-    entry_flags |= view.entry->access;
-    const uint32_t before = count;
-    switch (translate(peer, domain_->nic_->devices(), view, range.length, pieces, &count, &missing, &opened)) {
-      case Reach::direct:
-        remember(route, view, range.key);
-        break;
-      case Reach::missing:
-        peer.link()->request_segment(peer, missing);
-        return Direct::park;
-      default:
-        // Loads and stores do not reach the memory: the owner's engine executes the atomic, and answers a misalignment.
-        return Direct::frames;
-    }
-    mem::Gate::Slot* slot = nullptr;
-    if ((view.entry->access & mem::kMrTurns) != 0) [[unlikely]] {
-      if (view.entry->segment != mem::kIovSegment) slot = domain_->turns_at(peer, view.entry->segment);
-      if (slot == nullptr) return Direct::frames;  // no slot is free, or several buffers: the owner's engine does it
-    }
-    for (uint32_t i = before; i < count; ++i) {
-      turns[i] = slot;
-      const auto address = reinterpret_cast<uintptr_t>(pieces[i].pointer);
-      if (address % atomic_alignment(args.datatype) != 0 || pieces[i].length % size != 0) {
-        *status = Status::misaligned;
-        return Direct::failed;
-      }
-      if (atomic_width(args.datatype, address) == AtomicWidth::locked) return Direct::frames;
-    }
-  }
-  if ((args.flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
-    return Direct::park;
-  // Runs of elements: each ends with the target's piece or with a buffer of a local list.
-  uint64_t done = 0;
-  alignas(16) std::byte operand_room[64], compare_room[64], result_room[64];
-  for (uint32_t i = 0; i < count; ++i) {
-    const mem::ElementTurn turn(turns[i]);
-    uint64_t offset = 0;
-    while (offset < pieces[i].length) {
-      const void* operand = nullptr;
-      const void* compare = nullptr;
-      void* result = nullptr;
-      uint64_t run = pieces[i].length - offset;
-      if (args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1) [[likely]] {
-        if (!args.operand.empty()) operand = static_cast<const std::byte*>(args.operand[0].iov_base) + done;
-        if (!args.compare.empty()) compare = static_cast<const std::byte*>(args.compare[0].iov_base) + done;
-        if (!args.result.empty()) result = static_cast<std::byte*>(args.result[0].iov_base) + done;
-      } else {
-        run = size;
-        if (!args.operand.empty()) {
-          *status = gather(args.operand, done, operand_room, size);
-          operand = operand_room;
-        }
-        if (!args.compare.empty()) {
-          if (*status == Status::ok) *status = gather(args.compare, done, compare_room, size);
-          compare = compare_room;
-        }
-        result = args.result.empty() ? nullptr : result_room;
-      }
-      if (*status == Status::ok &&
-          !apply_here(peer, args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size)) {
-        *status = Status::fault;
-      }
-      if (*status == Status::ok && result == result_room) *status = scatter(args.result, done, result_room, size);
-      if (*status != Status::ok) return Direct::failed;
-      offset += run;
-      done += run;
-    }
-  }
-  ++domain_->statistics.direct;
-  domain_->statistics.bytes += total;
-  if (args.op != AtomicOp::atomic_read) tell_changed(route);
-  const bool read = args.family != AtomicFamily::base;
-  const uint32_t notify = region_notify(read, true, args.op);
-  const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
-  const bool has_data = (args.flags & flag::kRemoteCqData) != 0;
-  model_.count(route, OpKind::atomic, args.family, args.datatype, args.remote[0].key, args.flags, total,
-               (entry_flags & notify) != 0, false);
-  if (has_data || (entry_flags & notify) != 0 ||
-      (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
-    *status = send_notice(route, read, true, args.remote[0], total, has_data, args.imm, args.op);
-    if (*status == Status::again) return Direct::no_room;
-    if (*status != Status::ok) return Direct::failed;
-  }
-  return Direct::done;
-}
-
 // HOT (one element, mapped target): no system call, no allocation, one lock; cache lines as for a put, and the locked
 // instruction takes the target's line for writing. Benchmark: bench/cpp/main.cpp (fetch-add).
 PostResult Endpoint::post_atomic(const AtomicArgs& args) {
@@ -131,7 +30,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
       const bool wants = !args.inject_call && (!selective_ || (args.flags & flag::kCompletion) != 0);
       if (route.ep_entry != nullptr && (flow.busy & stops_[static_cast<size_t>(OpClass::atomic)]) == 0 &&
           admits(tx_cq_.get(), wants)) [[likely]] {
-        std::byte* there = fast_target(route, range.key, range.addr, total, want_of(args.family, args.op));
+        std::byte* there = pointer_to(route, range.key, range.addr, total, want_of(args.family, args.op));
         const auto address = reinterpret_cast<uintptr_t>(there);
         if (there != nullptr && atomic_width(args.datatype, address) != AtomicWidth::locked) [[likely]] {
           const uint64_t flags = completion_flags(OpKind::atomic, args.family);
@@ -150,7 +49,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
             count_remote((flags & flag::kRead) != 0, true, 0);
             return {Refusal::none, true};
           }
-          tell_changed(route);
+          Mover::tell_changed(route);
           ++domain_->statistics.direct;
           domain_->statistics.bytes += total;
           model_.count(route, OpKind::atomic, args.family, args.datatype, range.key, args.flags, total, false, false);
@@ -222,28 +121,28 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
     bool done = false;
     if (!held && !kept_back && may_go_direct(*flow, OpClass::atomic, args.flags) && loses(what, &done)) {
       Status status = Status::ok;
-      if (done && try_direct_atomic(route, args, total, &status) == Direct::failed) return failed(status);
+      if (done && mover_.update(route, args, total, &status) == Moved::failed) return failed(status);
       return failed(Status::timeout);
     }
   }
   if (!held && !kept_back && may_go_direct(*flow, OpClass::atomic, args.flags)) [[likely]] {
     Status status = Status::ok;
-    const Direct direct = try_direct_atomic(route, args, total, &status);
-    if (device && (direct == Direct::done || direct == Direct::no_room)) {
+    const Moved moved = mover_.update(route, args, total, &status);
+    if (device && (moved == Moved::done || moved == Moved::no_room)) {
       status = copy_device(devices, asked.result, args.result_device, host.room.data() + 2 * total, false);
       if (status != Status::ok) return failed(status);
     }
-    switch (direct) {
-      case Direct::done:
+    switch (moved) {
+      case Moved::done:
         complete(wants, args.context, flags, total);
         return {Refusal::none, wants};
-      case Direct::failed:
+      case Moved::failed:
         return failed(status);
-      case Direct::no_room:
+      case Moved::no_room:
         data_done = true;
         break;
-      case Direct::frames:
-      case Direct::park:
+      case Moved::frames:
+      case Moved::park:
         break;
     }
   }

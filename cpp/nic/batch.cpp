@@ -74,19 +74,19 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
         Route& route = *flow->route;
         const iovec piece{local + d.local_offset, d.length};
         const wire::RmaRange range{d.remote_addr, d.length, raw_keys_ == 0 ? d.key : domain_->mapped_key(d.key)};
-        Direct direct = Direct::frames;
+        Moved moved = Moved::frames;
         if (const Status bar = barred(route); bar != Status::ok) [[unlikely]] {
-          direct = Direct::failed;
+          moved = Moved::failed;
           status = bar;
         }
         if (hot && route.ep_entry != nullptr && (flow->busy & stops) == 0 && d.length <= short_bytes_max_) {
           const bool write = kind == OpKind::write;
           std::byte* there =
-              fast_target(route, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+              pointer_to(route, d.key, d.remote_addr, d.length, write ? mem::kRemoteWrite : mem::kRemoteRead);
           auto* here = local + d.local_offset;
           if (there != nullptr &&
               (write ? copy_guarded_hot(there, here, d.length) : copy_guarded_hot(here, there, d.length))) [[likely]] {
-            if (write) tell_changed(route);
+            if (write) Mover::tell_changed(route);
             ++domain_->statistics.direct;
             domain_->statistics.bytes += d.length;
             total += d.length;
@@ -97,10 +97,18 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
         }
         // During a copy outside the lock other threads may change the address vector: keep the flow.
         const std::shared_ptr<Flow> kept = flow->shared_from_this();
-        if (direct != Direct::failed && may_go_direct(*flow, class_of(kind), flags)) {
-          direct = try_direct(*flow, kind, &piece, 1, &range, 1, d.length, flags, 0, &status, true, device ? 1 : 0);
+        if (moved != Moved::failed && may_go_direct(*flow, class_of(kind), flags)) {
+          moved = mover_.move(*flow,
+                              {.kind = kind,
+                               .local = {&piece, 1},
+                               .remote = {&range, 1},
+                               .total = d.length,
+                               .flags = flags,
+                               .device = static_cast<uint8_t>(device ? 1 : 0),
+                               .may_unlock = true},
+                              &status);
         }
-        if (direct == Direct::done || direct == Direct::failed) {
+        if (moved == Moved::done || moved == Moved::failed) {
           // done: `status` has the result
         } else if (state_ != State::enabled) [[unlikely]] {
           status = Status::canceled;
@@ -111,7 +119,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
           }
           Op* child = make_op(kind, *flow, false, flags, 0, 0, d.length, false);
           Op::Access& access = child->access();
-          access.data_done = direct == Direct::no_room;
+          access.data_done = moved == Moved::no_room;
           child->local.set(piece);
           access.remote.set(range);
           child->parent = parent;

@@ -133,6 +133,11 @@ class Domain {
 
   // Requires the lock. This domain's counts for a NIC; they live as long as the domain.
   TelemetryWriter& telemetry(uint32_t nic);
+  // Requires the lock. The slot of this domain's atomics on a segment of a peer; null: there is no free one, or no such
+  // segment.
+  [[nodiscard]] mem::Gate::Slot* turns_at(const link::Peer& peer, uint32_t segment) noexcept;
+  // Requires the lock. Submits the flow's waiting operations as far as possible.
+  size_t pump(Flow& flow) noexcept;
 
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
   [[nodiscard]] TriggerUnit& triggers() const noexcept { return *triggers_; }
@@ -161,11 +166,8 @@ class Domain {
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
   }
-  // The slot of this domain's atomics on a segment of a peer; null: there is no free one, or no such segment.
-  [[nodiscard]] mem::Gate::Slot* turns_at(const link::Peer& peer, uint32_t segment) noexcept;
   [[nodiscard]] mem::Updater updater() const noexcept;
-  // These require the lock. pump(): submits the flow's waiting operations as far as possible.
-  size_t pump(Flow& flow) noexcept;
+  // These require the lock.
   size_t release_due(uint64_t now_ns);  // of reordering_
   void pump_route(const Route& route) noexcept;
   void wait(Op* op) noexcept;           // appends an operation to its flow's waiting operations

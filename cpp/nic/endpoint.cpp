@@ -16,6 +16,7 @@ Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
       model_(config, aliases_),
       connected_(config.connected),
       length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
+      mover_(domain, model_),
       config_(config),
       atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
       raw_keys_(domain->config_.raw_keys || domain->config_.standard_below != 0 ? 1 : 0),
@@ -160,6 +161,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     generation_ = generation;
     shut_number_ = uint64_t{generation} << 32;  // differs from the numbers of earlier endpoints of the slot
     address_ = address;
+    mover_.open(address, tx_cq_.get());
     if (trace_ != nullptr) [[unlikely]] {
       trace_->set_name(trace_->trace().name_endpoint(address.nic, address.pid, address.vni, domain_->index_,
                                                      n.text_of(address, domain_->config_.addresses)));
@@ -194,6 +196,7 @@ void Endpoint::close() noexcept {
     }
     state_ = State::closed;
     plain_ = false;
+    mover_.close();
     held_.clear();
     if (was_enabled) n.eps_[index_] = nullptr;
     if (was_enabled) n.live_eps_[index_].store(nullptr, std::memory_order_relaxed);
@@ -223,7 +226,7 @@ void Endpoint::close() noexcept {
   domain_->triggers_->forget(this);
   // Wait for long copies of other threads, which use this endpoint and its domain afterwards.
   Backoff backoff;
-  while (long_copies_.load(std::memory_order_acquire) != 0) backoff.pause();
+  while (mover_.copies()) backoff.pause();
   {
     const DomainLock guard(domain_);
   }

@@ -19,6 +19,7 @@
 #include "nic/counter.hpp"
 #include "nic/entry.hpp"
 #include "nic/model.hpp"
+#include "nic/mover.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 #include "nic/reorder.hpp"
@@ -260,7 +261,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   template <typename Put>
   void put_state(Put&& put) const;  // for viewers: snapshot.cpp
   enum class State : uint8_t { created, enabled, closed };
-  enum class Direct : uint8_t { done, failed, frames, park, no_room };
+  using Moved = Mover::Moved;
 
   [[nodiscard]] uint32_t table_flags() const noexcept;
   Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow);
@@ -277,9 +278,6 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   [[nodiscard]] bool may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept;
   // True if a fenced operation has to wait for earlier ones.
   [[nodiscard]] bool fence_holds(const Flow& flow, uint64_t sequence) const noexcept;
-  Direct try_direct(Flow& flow, OpKind kind, const iovec* local, size_t local_count, const wire::RmaRange* remote,
-                    size_t remote_count, uint64_t total, uint64_t flags, uint64_t imm, Status* status, bool may_unlock,
-                    uint8_t device);
   std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
   // Copies an operation's sources out of device memory, and gives it host memory for results in device memory.
   bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
@@ -294,10 +292,6 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
       return Status::unauthorized;
     return model_.is_down(route) ? Status::unreachable : Status::ok;
   }
-  [[nodiscard]] wire::EpAddress seen_by(const Route& route) const noexcept {
-    return {address_.nic, address_.pid, route.address.vni, 0};
-  }
-  Direct try_direct_atomic(Route& route, const AtomicArgs& args, uint64_t total, Status* status);
   void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
   void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
             const wire::RmaRange& range, const Route* route) noexcept;
@@ -367,21 +361,19 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   Refusal check_unfinished(uint64_t flags, bool* wants) const;
   // The destination of a transfer: a connected endpoint ignores the call's.
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return connected_ ? fixed_dest_ : dest; }
-  std::byte* fast_target(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
-  void tell_changed(Route& route) noexcept;
-  void wake_parked(Route& route) noexcept;
-  static void remember(Route& route, const mem::MrView& view, uint64_t key);
+  // HOT. Mover::pointer(), if the links are up.
+  [[nodiscard]] std::byte* pointer_to(const Route& route, uint64_t key, uint64_t addr, uint64_t length,
+                                      uint32_t want) const noexcept {
+    return model_.flows(route) ? Mover::pointer(route, key, addr, length, want) : nullptr;
+  }
   // now.cpp.
   std::byte* reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
                        Flow** flow) noexcept;
-  std::byte* learn(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   Flow* open_flow(uint64_t to) noexcept;
   bool move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow, std::byte* there,
                      uint64_t key) noexcept;
   void count_now(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
                  uint64_t bytes) noexcept;
-  Status send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total, bool has_data,
-                     uint64_t imm, AtomicOp op = {});
   void count_remote(bool read, bool failed, uint64_t bytes);
   Status submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload);
   void ask_for_room(Op* op);
@@ -440,6 +432,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   uint64_t fixed_dest_ = ~uint64_t{0};
   uint64_t length_mask_;  // 0: completions have no length
 
+  Mover mover_;
   std::unique_ptr<EndpointTrace> trace_;  // null: not traced. In the line of the settings that every call reads
   EndpointConfig config_;
   std::atomic<uint64_t> batches_{0};
@@ -447,7 +440,6 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, private Re
   std::atomic<uint64_t> again_{0}, retries_{0};  // for viewers: refused calls, messages sent again
   std::vector<std::shared_ptr<Flow>> held_;      // FI_MORE: flows with held operations
   std::atomic<uint32_t> outstanding_{0};  // operations that have an Op; changed under the lock, read by any thread
-  std::atomic<uint32_t> long_copies_{0};
   std::shared_ptr<CompletionQueue> rx_cq_;
   std::shared_ptr<AddressVector> av_;
   std::shared_ptr<Counter> remote_write_cntr_, remote_read_cntr_, send_cntr_, recv_cntr_;

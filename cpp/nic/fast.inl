@@ -44,31 +44,22 @@ constexpr OpClass class_of(OpKind kind) noexcept {
     counter->add(counter->counts_bytes ? len : 1);
 }
 
-// HOT: one load of a line that rarely changes. Memory of the route's peer has changed by our stores: its NIC looks at
-// the calls that wait for it (parking.hpp).
-[[gnu::always_inline]] inline void Endpoint::tell_changed(Route& route) noexcept {
-  // SYNC POINT: the stores come before this load, as far as the compiler goes; the NIC that parks a watch makes all
-  // processors pass a barrier (World::fence_all) before it looks at the memory, so one of the two sees the other.
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (route.parked != nullptr && route.parked->load(std::memory_order_relaxed) != 0) [[unlikely]]
-    wake_parked(route);
-}
-
-// HOT. Requires that the flow's `busy` has none of stops_ and that keys are no handles (raw_keys_).
-// A pointer for loads and stores of `length` bytes at addr that need no notice to the owner; null: take the long
-// path. Reads the cached translation, the owner's region entry and endpoint entry (shared lines); stores nothing.
-[[gnu::always_inline]] inline std::byte* Endpoint::fast_target(Route& route, uint64_t key, uint64_t addr,
-                                                               uint64_t length, uint32_t want) noexcept {
-  if (!model_.flows(route)) [[unlikely]]
-    return nullptr;
-  const Translation& t = route.translations[translation_of(key)];
-  if (t.key != key || t.entry == nullptr) return nullptr;
-  // SYNC POINT: read after taking the domain's lock: either the owner sees us busy, or we see the key revoked.
-  if (t.entry->state.load(std::memory_order_acquire) != t.state) return nullptr;
-  if (route.ep_entry->generation.load(std::memory_order_relaxed) != route.ep_generation) return nullptr;
-  const uint64_t offset = addr - t.base;
-  if ((t.allowed & want) != want || offset > t.length || length > t.length - offset) return nullptr;
-  return t.pointer + offset;
+template <typename Copy>
+auto Mover::copy_unlocked(Flow& flow, OpClass c, uint32_t slot, Copy&& copy) {
+  domain_->assert_held();
+  Nic& nic = *domain_->nic();
+  // SYNC POINT: the long activity is visible before the lock's word becomes even, so a closing owner that sees the lock
+  // released sees the long activity.
+  const uint32_t activity = nic.begin_long_activity(slot);
+  flow.begin_copy(c);
+  long_copies_.fetch_add(1, std::memory_order_relaxed);
+  domain_->unlock();
+  const auto result = copy();
+  nic.end_long_activity(activity);
+  domain_->lock();
+  long_copies_.fetch_sub(1, std::memory_order_release);
+  flow.end_copy(c);
+  return result;
 }
 
 // Executes an atomic on mapped memory in this thread; false: a page failed. One element of 4 or 8 bytes in a peer's

@@ -337,7 +337,7 @@ void Group::send(const Edge& e, uint8_t tier, ReduceWhat what, const Said& said,
   f.status = static_cast<int32_t>(status);
   f.ep_index = e.ep_index;
   f.ep_generation = e.ep_generation;
-  f.source = ep_->seen_by(*e.route);
+  f.source = ep_->mover_.seen_by(*e.route);
   f.reduce = {};
   f.reduce.group = tier == 0 ? config_.key : number_;
   f.reduce.value = said.value;

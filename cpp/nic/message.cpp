@@ -51,7 +51,7 @@ wire::Frame Endpoint::message_frame(const Route& route, const Flow& flow, uint64
   f.traffic = model_.counts() ? traffic::kCounted : uint8_t{0};
   f.ep_index = route.ep_index;
   f.ep_generation = route.ep_generation;
-  f.source = seen_by(route);
+  f.source = mover_.seen_by(route);
   f.message = {
       .tag = tag, .data = data, .length = total, .key = 0, .sequence = flow.next_number, .sender = flow.sender};
   return f;
@@ -511,7 +511,7 @@ void Endpoint::end_message_flow(Flow& flow) noexcept {
     f.kind = wire::FrameKind::leave;
     f.ep_index = route.ep_index;
     f.ep_generation = route.ep_generation;
-    f.source = seen_by(route);
+    f.source = mover_.seen_by(route);
     f.reply = {};
     f.reply.sender = flow.sender;
     domain_->nic_->send_notice(route.peer, f);

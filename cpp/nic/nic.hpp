@@ -149,6 +149,9 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] TelemetryPages& telemetry() noexcept { return telemetry_; }
   // Counts an operation that reached a device. Any thread.
   void count_at(uint32_t nic, uint16_t how, uint64_t bytes, bool counts) noexcept;
+  // An access of this process to a peer's region that ends outside a domain's lock (revoke.cpp).
+  uint32_t begin_long_activity(uint32_t slot) noexcept;
+  void end_long_activity(uint32_t at) noexcept;
   [[nodiscard]] mem::Table& table() noexcept { return *parts_.table; }
   [[nodiscard]] mem::SegmentSet& segments() noexcept { return *parts_.segments; }
   // Who updates elements (mem/gate.hpp): a domain, by its number, or the engine.
@@ -289,8 +292,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   // Call it without any lock of the NIC.
   void close_mappings_of(const Endpoint& ep) noexcept;
   void drop_mappings_of(const Domain* domain) noexcept;
-  uint32_t begin_long_activity(uint32_t slot) noexcept;
-  void end_long_activity(uint32_t at) noexcept;
   // Tries the links from number `first` on; false: no link reaches the address.
   bool resolve(const std::shared_ptr<Route>& route, uint32_t first = 0);
 

@@ -48,20 +48,6 @@ Flow* Endpoint::open_flow(uint64_t to) noexcept {
   }
 }
 
-// Checks the region and makes its translation; null if loads and stores cannot do the access.
-[[gnu::noinline]] std::byte* Endpoint::learn(Route& route, uint64_t key, uint64_t addr, uint64_t length,
-                                             uint32_t want) noexcept {
-  domain_->assert_held();
-  if (!route.ready || !route.peer->table.valid() || route.peer->dead()) return nullptr;
-  mem::MrView view;
-  if (route.peer->table.check(seen_by(route), route.ep_index, route.ep_generation, key, addr, length, want, view) !=
-      Status::ok) {
-    return nullptr;
-  }
-  remember(route, view, key);
-  return fast_target(route, key, addr, length, want);
-}
-
 // HOT. Requires the lock. A pointer for loads and stores of [addr, addr + length); null: they are not enough, or the
 // access is refused. As long as the lock is held, other accesses within the same region need no further check.
 [[gnu::always_inline]] inline std::byte* Endpoint::reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr,
@@ -76,13 +62,13 @@ Flow* Endpoint::open_flow(uint64_t to) noexcept {
   Route& route = *found->route;
   if (route.ep_entry == nullptr || (found->busy & stops_[static_cast<size_t>(c)]) != 0) [[unlikely]]
     return nullptr;
-  std::byte* const there = fast_target(route, key, addr, length, want);
-  return there != nullptr ? there : learn(route, key, addr, length, want);
+  std::byte* const there = pointer_to(route, key, addr, length, want);
+  return there != nullptr ? there : mover_.learn(route, key, addr, length, want);
 }
 
 [[gnu::always_inline]] inline void Endpoint::count_now(Route& route, OpKind kind, AtomicFamily family,
                                                        Datatype datatype, uint64_t key, uint64_t bytes) noexcept {
-  if (kind != OpKind::read) tell_changed(route);
+  if (kind != OpKind::read) Mover::tell_changed(route);
   ++domain_->statistics.direct;
   domain_->statistics.bytes += bytes;
   model_.count(route, kind, family, datatype, key, 0, bytes, false, false);
@@ -115,17 +101,10 @@ bool Endpoint::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t
   const std::shared_ptr<Flow> kept = flow.shared_from_this();
   const std::shared_ptr<link::Peer> peer = flow.route->peer;
   const mem::MrEntry* entry = flow.route->translations[translation_of(key)].entry;
-  Nic& nic = *domain_->nic_;
-  // SYNC POINT: the long activity is visible before the lock's word becomes even: see try_direct().
-  const uint32_t activity = nic.begin_long_activity(static_cast<uint32_t>(entry - &peer->table.mr(0)));
-  kept->begin_copy(kind_class(kind));
-  long_copies_.fetch_add(1, std::memory_order_relaxed);
-  domain_->unlock();
-  const bool copied = write ? mem::copy_guarded(there, local, length) : mem::copy_guarded(local, there, length);
-  nic.end_long_activity(activity);
-  domain_->lock();
-  long_copies_.fetch_sub(1, std::memory_order_release);
-  kept->end_copy(kind_class(kind));
+  const auto slot = static_cast<uint32_t>(entry - &peer->table.mr(0));
+  const bool copied = mover_.copy_unlocked(*kept, kind_class(kind), slot, [&] {
+    return write ? mem::copy_guarded(there, local, length) : mem::copy_guarded(local, there, length);
+  });
   const bool done = copied && state_ == State::enabled && !peer->dead() && kept->route->peer == peer;
   if (kept->waits()) domain_->pump(*kept);
   return done;

@@ -286,8 +286,8 @@ bool Endpoint::advance(Op* op) {
     const bool atomic = op->kind == OpKind::atomic;
     if ((op->flags & flag::kRemoteCqData) != 0 && !t.takes_data()) return false;
     const bool read = op->kind == OpKind::read || (atomic && access.family != AtomicFamily::base);
-    const Status s = send_notice(t, read, atomic, access.remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
-                                 op->data, access.op);
+    const Status s = mover_.notify(t, read, atomic, access.remote[0], op->total, (op->flags & flag::kRemoteCqData) != 0,
+                                   op->data, access.op);
     if (s == Status::again) return false;
     op->status = s;
     finish(op);
@@ -295,7 +295,7 @@ bool Endpoint::advance(Op* op) {
   }
   if (!started && t.peer->table.valid() && !ordered_behind && (op->flags & flag::kCommitComplete) == 0) {
     Status status = Status::ok;
-    Direct direct;
+    Moved moved;
     if (op->kind == OpKind::atomic) {
       AtomicArgs a;
       a.family = access.family;
@@ -307,23 +307,29 @@ bool Endpoint::advance(Op* op) {
       a.remote = access.remote;
       a.flags = op->flags;
       a.imm = op->data;
-      direct = try_direct_atomic(t, a, op->total, &status);
+      moved = mover_.update(t, a, op->total, &status);
     } else {
-      direct = try_direct(flow, op->kind, op->local.data(), op->local.size(), access.remote.data(),
-                          access.remote.size(), op->total, op->flags, op->data, &status, false, 0);
+      moved = mover_.move(flow,
+                          {.kind = op->kind,
+                           .local = op->local,
+                           .remote = access.remote,
+                           .total = op->total,
+                           .flags = op->flags,
+                           .imm = op->data},
+                          &status);
     }
-    switch (direct) {
-      case Direct::done:
-      case Direct::failed:
+    switch (moved) {
+      case Moved::done:
+      case Moved::failed:
         op->status = status;
         finish(op);
         return true;
-      case Direct::no_room:
+      case Moved::no_room:
         access.data_done = true;
         return false;
-      case Direct::park:
+      case Moved::park:
         return false;
-      case Direct::frames:
+      case Moved::frames:
         break;
     }
   }
@@ -345,7 +351,7 @@ wire::Frame Endpoint::frame_of(const Op& op) const noexcept {
   f.op_id = op.id;
   f.ep_index = t.ep_index;
   f.ep_generation = t.ep_generation;
-  f.source = seen_by(t);
+  f.source = mover_.seen_by(t);
   return f;
 }
 

@@ -177,7 +177,7 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
     return false;
   }
   const wire::RmaRange& range = args.remote[0];
-  std::byte* const there = fast_target(route, range.key, range.addr, total, mem::kRemoteWrite);
+  std::byte* const there = pointer_to(route, range.key, range.addr, total, mem::kRemoteWrite);
   if (there == nullptr) return false;
   Reorder::Late l;
   l.data.resize(total);

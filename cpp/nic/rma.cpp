@@ -64,47 +64,12 @@ bool Endpoint::fence_holds(const Flow& flow, uint64_t sequence) const noexcept {
   domain_->assert_held();
   if ((flow.busy & kEveryClass) != 0) return true;
   if (!order_.fence_covers_all) return false;
-  if (long_copies_.load(std::memory_order_relaxed) != 0) return true;
+  if (mover_.copies()) return true;
   bool earlier = false;
   domain_->ops_.each([&](const Op* op) {
     earlier = earlier || (op->ep == this && op->sequence < sequence && op->kind != OpKind::batch);
   });
   return earlier;
-}
-
-void Endpoint::remember(Route& route, const mem::MrView& view, uint64_t key) {
-  route.domain->assert_held();
-  const mem::MrEntry& e = *view.entry;
-  const link::Peer& peer = *route.peer;
-  if (e.segment == mem::kIovSegment) return;
-  // Do not cache a guarded region: the domain's other endpoints share the cache, and the region may refuse them.
-  if ((e.access & mem::kMrGuarded) != 0) [[unlikely]] {
-    const mem::AccessGuard* guard = peer.table.guard(e);
-    if (guard == nullptr || guard->has_source != 0) return;
-  }
-  const mem::MrView whole{view.entry, view.slot, 0};
-  Piece piece;
-  uint32_t count = 0, missing = 0;
-  Opened none;
-  if (translate(peer, route.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none) !=
-      Reach::direct) {
-    return;
-  }
-  const uint32_t ep_flags = route.ep_entry->flags.load(std::memory_order_relaxed);
-  uint32_t allowed = 0;
-  if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
-    allowed |= e.access & (ep_flags << 9) & (mem::kRemoteRead | mem::kAtomicRead);
-  }
-  if ((e.access & mem::kMrNotifyWrite) == 0 && (ep_flags & mem::kEpNotifyWrite) == 0) {
-    allowed |= e.access & (ep_flags << 9) & (mem::kRemoteWrite | mem::kAtomicWrite);
-  }
-  mem::Gate::Slot* turns = nullptr;
-  if ((e.access & mem::kMrTurns) != 0 && (allowed & (mem::kAtomicRead | mem::kAtomicWrite)) != 0) {
-    turns = route.domain->turns_at(peer, e.segment);
-    if (turns == nullptr) allowed &= ~(mem::kAtomicRead | mem::kAtomicWrite);
-  }
-  route.translations[translation_of(key)] = {
-      key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed, turns};
 }
 
 PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
@@ -120,11 +85,11 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
       if (route.ep_entry != nullptr &&
           (flow.busy & stops_[static_cast<size_t>(write ? OpClass::write : OpClass::read)]) == 0 &&
           admits(tx_cq_.get(), wants)) [[likely]] {
-        std::byte* there = fast_target(route, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
+        std::byte* there = pointer_to(route, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead);
         if (there != nullptr) [[likely]] {
           auto* here = static_cast<std::byte*>(local);
           if (write ? copy_guarded_hot(there, here, length) : copy_guarded_hot(here, there, length)) [[likely]] {
-            if (write) tell_changed(route);
+            if (write) Mover::tell_changed(route);
             ++domain_->statistics.direct;
             domain_->statistics.bytes += length;
             model_.count(route, kind, {}, {}, key, flags, length, false, false);
@@ -250,12 +215,20 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   if (!held && !kept_back &&
       may_go_direct(*flow, args.kind == OpKind::read ? OpClass::read : OpClass::write, args.flags)) [[likely]] {
     Status status = Status::ok;
-    switch (try_direct(*flow, args.kind, args.local.data(), args.local.size(), args.remote.data(), args.remote.size(),
-                       total, args.flags, args.imm, &status, true, args.device)) {
-      case Direct::done:
+    switch (mover_.move(*flow,
+                        {.kind = args.kind,
+                         .local = args.local,
+                         .remote = args.remote,
+                         .total = total,
+                         .flags = args.flags,
+                         .imm = args.imm,
+                         .device = args.device,
+                         .may_unlock = true},
+                        &status)) {
+      case Moved::done:
         complete(wants, args.context, completion_flags(args.kind, {}), total);
         return {Refusal::none, wants};
-      case Direct::failed:
+      case Moved::failed:
         if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
         fail(args.context, completion_flags(args.kind, {}), status,
              describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total,
@@ -263,11 +236,11 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
         if (status == Status::no_endpoint) route.set_lost();  // the next operation resolves the address again
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
-      case Direct::no_room:
+      case Moved::no_room:
         data_done = true;
         break;
-      case Direct::frames:
-      case Direct::park:
+      case Moved::frames:
+      case Moved::park:
         break;
     }
   }
@@ -293,122 +266,6 @@ bool Endpoint::take_args(Op* op, const RmaArgs& args) {
                args.device, op->total);
 }
 
-// The direct path: key check, copy, and a notice if the target counts accesses. Requires the domain's lock; with
-// may_unlock a long copy is made outside the lock under its own activity word.
-Endpoint::Direct Endpoint::try_direct(Flow& flow, OpKind kind, const iovec* local, size_t local_count,
-                                      const wire::RmaRange* remote, size_t remote_count, uint64_t total, uint64_t flags,
-                                      uint64_t imm, Status* status, bool may_unlock, uint8_t device) {
-  domain_->assert_held();
-  Route& route = *flow.route;
-  link::Peer& peer = *route.peer;
-  mem::Devices& devices = domain_->nic_->devices();
-  const uint32_t want = want_of(kind);
-  mem::MrView view;
-  Piece pieces[kMaxPieces];
-  uint32_t count = 0, missing = 0, entry_flags = 0;
-  Opened opened;
-  bool by_device = device != 0;
-  std::shared_ptr<link::Peer> kept;  // keeps the peer, which may die and leave the route while the lock is released
-  Reach reach = Reach::direct;
-  for (size_t i = 0; i < remote_count; ++i) {
-    *status = peer.table.check(seen_by(route), route.ep_index, route.ep_generation, remote[i].key, remote[i].addr,
-                               remote[i].length, want, view);
-    if (*status != Status::ok) [[unlikely]]
-      return Direct::failed;
-    entry_flags |= view.entry->access;
-    const Reach r = translate(peer, devices, view, remote[i].length, pieces, &count, &missing, &opened);
-    if (r == Reach::direct) remember(route, view, remote[i].key);
-    if (r == Reach::missing) [[unlikely]] {
-      peer.link()->request_segment(peer, missing);
-      return Direct::park;
-    }
-    if (r == Reach::device) {
-      by_device = true;
-    } else if (r != Reach::direct) {
-      reach = r == Reach::frames || reach == Reach::frames ? Reach::frames : Reach::cma;
-    }
-  }
-  if (reach == Reach::frames) return Direct::frames;
-  if ((flags & flag::kRemoteCqData) != 0 && !route.takes_data()) [[unlikely]]
-    return Direct::park;
-  const mem::Devices* copier = by_device ? &devices : nullptr;
-  if (Pager* const pager = model_.pager(); pager != nullptr && !by_device) [[unlikely]] {
-    const std::span<const Piece> mapped(pieces, reach == Reach::direct ? count : 0);
-    if (!pager->request({local, local_count}, mapped)) {
-      *status = Status::page_request;
-      return Direct::failed;
-    }
-  }
-
-  const bool to_peer = kind == OpKind::write;
-  if (reach == Reach::direct && !by_device && total <= domain_->nic_->limits_.inline_copy_bytes) [[likely]] {
-    if (count == 1 && local_count == 1) [[likely]] {
-      auto* here = static_cast<std::byte*>(local[0].iov_base);
-      if (!(to_peer ? copy_guarded_hot(pieces[0].pointer, here, total)
-                    : copy_guarded_hot(here, pieces[0].pointer, total))) {
-        *status = Status::fault;
-      }
-    } else {
-      *status = move(peer, to_peer, local, local_count, pieces, count);
-    }
-    if (*status != Status::ok) [[unlikely]]
-      return Direct::failed;
-    ++domain_->statistics.direct;
-  } else if (total != 0) {
-    reach == Reach::direct ? ++domain_->statistics.direct : ++domain_->statistics.cma;
-    if (may_unlock) {
-      // SYNC POINT: the long activity is visible before the lock's word becomes even, so a closing owner that sees the
-      // lock released sees the long activity. For several regions the activity's slot is `any`.
-      Nic& nic = *domain_->nic_;
-      const uint32_t activity = nic.begin_long_activity(remote_count == 1 ? view.slot : mem::TableView::kNoSlot);
-      kept = route.peer;
-      const std::shared_ptr<CompletionQueue> cq = tx_cq_;
-      const OpClass c = to_peer ? OpClass::write : OpClass::read;
-      flow.begin_copy(c);
-      long_copies_.fetch_add(1, std::memory_order_relaxed);
-      cq->reserve();
-      domain_->unlock();
-      *status = move(*kept, to_peer, local, local_count, pieces, count, copier, device);
-      nic.end_long_activity(activity);
-      domain_->lock();
-      cq->unreserve();
-      long_copies_.fetch_sub(1, std::memory_order_release);
-      flow.end_copy(c);
-      // No notice if the peer died or the endpoint was closed during the copy.
-      if (*status == Status::ok && (kept->dead() || route.peer != kept)) *status = Status::peer_gone;
-      if (state_ != State::enabled) *status = Status::canceled;
-      if (flow.waits()) domain_->pump(flow);
-    } else {
-      *status = move(peer, to_peer, local, local_count, pieces, count, copier, device);
-    }
-    if (*status == Status::access) *status = Status::fault;
-    if (*status != Status::ok) return Direct::failed;
-  }
-  domain_->statistics.bytes += total;
-  if (to_peer) tell_changed(route);
-
-  const uint32_t notify = to_peer ? mem::kMrNotifyWrite : mem::kMrNotifyRead;
-  const uint32_t ep_notify = to_peer ? mem::kEpNotifyWrite : mem::kEpNotifyRead;
-  const bool has_data = (flags & flag::kRemoteCqData) != 0;
-  model_.count(route, kind, {}, {}, remote[0].key, flags, total, (entry_flags & notify) != 0, false);
-  if (has_data || (entry_flags & notify) != 0 ||
-      (peer.table.ep(route.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) != 0) [[unlikely]] {
-    *status = send_notice(route, !to_peer, false, remote[0], total, has_data, imm);
-    if (*status == Status::again) return Direct::no_room;
-    if (*status != Status::ok) return Direct::failed;
-  }
-  return Direct::done;
-}
-
-[[gnu::noinline, gnu::cold]] void Endpoint::wake_parked(Route& route) noexcept {
-  if (route.peer == nullptr) return;
-  if (route.peer->same_process) {
-    domain_->nic_->wake_parked();
-  } else {
-    route.peer->link()->wake(*route.peer);
-  }
-}
-
 PostResult Endpoint::post_call(const CallArgs& call) {
   const iovec in{const_cast<std::byte*>(call.request.data()), call.request.size()};  // NOLINT: an operand, only read
   const iovec out{call.answer, call.request.size()};
@@ -424,23 +281,6 @@ PostResult Endpoint::post_call(const CallArgs& call) {
   args.flags = flag::kCompletion;
   args.context = call.context;
   return post_atomic_generally(args);
-}
-
-Status Endpoint::send_notice(Route& route, bool read, bool atomic, const wire::RmaRange& range, uint64_t total,
-                             bool has_data, uint64_t imm, AtomicOp op) {
-  wire::Frame f;
-  f.kind = wire::FrameKind::notice;
-  f.atomic_op = static_cast<uint8_t>(op);
-  f.flags = static_cast<uint8_t>((has_data ? wire::kFrameHasData : 0) | (read ? wire::kFrameIsRead : 0) |
-                                 (atomic ? wire::kFrameIsAtomic : 0) | wire::kFrameLast);
-  f.access.key = range.key;
-  f.access.addr = range.addr;
-  f.access.length = total;
-  f.access.data = imm;
-  f.ep_index = route.ep_index;
-  f.ep_generation = route.ep_generation;
-  f.source = seen_by(route);
-  return route.peer->link()->submit(*route.peer, f, {});
 }
 
 void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {

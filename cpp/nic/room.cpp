@@ -45,7 +45,7 @@ void Endpoint::ask_for_room(Op* op) {
   f.op_id = op->id;
   f.ep_index = t.ep_index;
   f.ep_generation = t.ep_generation;
-  f.source = seen_by(t);
+  f.source = mover_.seen_by(t);
   if (submit_request(t, f, {}) != Status::ok) return;  // a lost peer is reported by on_peer_down()
   ++op->frames_out;
   op->asks_room = true;

@@ -52,7 +52,7 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
   if (!peer.table.valid()) return {.status = Status::ok};  // another host, or the peer shares no memory
   mem::MrView view;
   if (const Status s =
-          peer.table.check(seen_by(route), route.ep_index, route.ep_generation, key, addr, length, want, view);
+          peer.table.check(mover_.seen_by(route), route.ep_index, route.ep_generation, key, addr, length, want, view);
       s != Status::ok) {
     return {.status = s};
   }
