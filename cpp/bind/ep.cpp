@@ -233,7 +233,7 @@ void register_endpoint(Module& m) {
           "Where messages are matched, with the sizes of the mode and its request buffers, of an endpoint that is not\n"
           "enabled yet; other values of the MessageConfig do not matter. Raises BadState.")
       .def(
-          "set_retry_time", [](EndpointCore& e, uint64_t ns) { e.ep->set_retry_time(ns); }, nb::arg("ns"),
+          "set_retry_time", [](EndpointCore& e, uint64_t ns) { e.ep->messages().set_retry_time(ns); }, nb::arg("ns"),
           "MessageConfig.retry_ns_max of messages that are refused for the first time later.")
       .def(
           "_alias",
@@ -290,7 +290,7 @@ void register_endpoint(Module& m) {
       .def(
           "bind_cm",
           [](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
-            e.ep->bind_cm(queue.queue, token, listens);
+            e.ep->cm().bind(queue.queue, token, listens);
           },
           nb::arg("queue"), nb::arg("token"), nb::arg("listens"),
           "Passes connection messages for the endpoint to the queue, with the token. listens: requests are accepted.")
@@ -302,7 +302,7 @@ void register_endpoint(Module& m) {
             const auto [nic, pid, vni] = to;
             const std::span bytes(static_cast<const std::byte*>(data.data()), data.size());
             const nic::PostResult r = translating(
-                [&] { return e.ep->send_cm({nic, pid, vni, 0}, static_cast<nic::CmKind>(kind), connection, bytes); });
+                [&] { return e.ep->cm().send({nic, pid, vni, 0}, static_cast<nic::CmKind>(kind), connection, bytes); });
             if (r.refusal != Refusal::none) {
               refuse(&e, "connect", r.refusal, 0, 0);
               throw nb::python_error();

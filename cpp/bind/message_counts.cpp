@@ -10,7 +10,7 @@ nb::dict message_statistics(nic::Endpoint& ep) {
   static constexpr const char* kCauses[] = {
       "", "no entry for a message", "no entry for a receive", "few entries", "many receives", "many messages"};
   nb::dict d;
-  const nic::Endpoint::SendState send = ep.send_state();
+  const nic::MessageSender::State send = ep.messages().state();
   d["tagged_ids"] = send.tagged_ids;
   d["untagged_ids"] = send.untagged_ids;
   d["no_id"] = send.no_id;

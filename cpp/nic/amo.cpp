@@ -1,6 +1,7 @@
 // cpp/nic/amo.cpp: atomics: this process executes them if loads and stores reach the target, else the owner's engine.
 #include <algorithm>
 
+#include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
@@ -11,7 +12,7 @@ namespace weft::nic {
 
 // HOT (one element, mapped target): no system call, no allocation, one lock; cache lines as for a put, and the locked
 // instruction takes the target's line for writing. Benchmark: bench/cpp/main.cpp (fetch-add).
-PostResult Endpoint::post_atomic(const AtomicArgs& args) {
+PostResult TxPort::post_atomic(const AtomicArgs& args) {
   if (args.remote.size() == 1 && args.operand.size() <= 1 && args.compare.size() <= 1 && args.result.size() <= 1 &&
       (args.flags & long_way_) == 0 && (args.operand_device | args.compare_device | args.result_device) == 0)
       [[likely]] {
@@ -44,8 +45,8 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
           }
           if (!applied) [[unlikely]] {
             // Fail instead of taking the long path: some elements may have been updated.
-            fail(args.context, flags, Status::fault, describe("atomic", range, route, Status::fault), total, range,
-                 &route);
+            fail(args.context, flags, Status::fault, explain(*this, "atomic", range, route, Status::fault), total,
+                 range, &route);
             count_remote((flags & flag::kRead) != 0, true, 0);
             return {Refusal::none, true};
           }
@@ -62,7 +63,7 @@ PostResult Endpoint::post_atomic(const AtomicArgs& args) {
   return post_atomic_generally(args);
 }
 
-PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
+PostResult TxPort::post_atomic_generally(const AtomicArgs& asked) {
   if (trace_ != nullptr) [[unlikely]] {
     const uint64_t began_ns = trace_->now_ns();
     return traced(OpKind::atomic, asked.dest, sum_bytes(asked.remote), asked.remote.empty() ? 0 : asked.remote[0].key,
@@ -71,7 +72,7 @@ PostResult Endpoint::post_atomic_generally(const AtomicArgs& asked) {
   return post_atomic_untraced(asked);
 }
 
-PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
+PostResult TxPort::post_atomic_untraced(const AtomicArgs& asked) {
   AtomicArgs args = asked;
   if (args.operand.size() > kIovMax || args.compare.size() > kIovMax || args.result.size() > kIovMax ||
       args.remote.size() > kIovMax) {
@@ -86,7 +87,7 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
     return {Refusal::length_mismatch};
   }
   HostCopies host;
-  const mem::Devices& devices = domain_->nic_->devices();
+  const mem::Devices& devices = domain_->nic()->devices();
   const Status staged = host.make(devices, &args, total);
   const bool device = !host.room.empty();
   const PostLock guard(domain_);
@@ -104,7 +105,8 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
   const uint64_t flags = completion_flags(OpKind::atomic, args.family);
   const auto failed = [&](Status status) -> PostResult {
     if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
-    fail(args.context, flags, status, describe("atomic", args.remote[0], route, status), total, args.remote[0], &route);
+    fail(args.context, flags, status, explain(*this, "atomic", args.remote[0], route, status), total, args.remote[0],
+         &route);
     if (status == Status::no_endpoint) route.set_lost();
     count_remote((flags & flag::kRead) != 0, true, 0);
     return {Refusal::none, true};
@@ -161,7 +163,7 @@ PostResult Endpoint::post_atomic_untraced(const AtomicArgs& asked) {
 
 // The arguments of an atomic, in host memory, in its operation. of_device: where the result goes, if some buffers are
 // device memory. False: op->status tells why not.
-bool Endpoint::take_args(Op* op, const AtomicArgs& args, std::span<const iovec> of_device) {
+bool TxPort::take_args(Op* op, const AtomicArgs& args, std::span<const iovec> of_device) {
   const uint64_t total = op->total;
   Op::Access& access = op->access();
   access.family = args.family;

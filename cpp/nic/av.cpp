@@ -8,7 +8,7 @@
 namespace weft::nic {
 
 uint64_t AddressVector::insert(const wire::EpAddress& address) {
-  const auto here = domain_->nic_->local_name(address);
+  const auto here = domain_->nic()->local_name(address);
   const DomainLock guard(domain_);
   if (const auto it = by_address_.find(address); it != by_address_.end()) return it->second;
   auto entry = domain_->route_to(address);
@@ -32,7 +32,7 @@ bool AddressVector::remove(uint64_t fi_addr) {
   const DomainLock guard(domain_);
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;
   std::erase_if(by_address_, [&](const auto& known) { return known.second == fi_addr; });
-  for (Endpoint* ep : users_) ep->drop_flow(fi_addr);
+  for (TxPort* tx : users_) tx->drop_flow(fi_addr);
   user_ids_.erase(fi_addr);
   entries_[fi_addr] = nullptr;
   free_.push_back(fi_addr);

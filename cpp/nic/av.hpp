@@ -14,7 +14,7 @@ namespace weft::nic {
 
 class Nic;
 class Domain;
-class Endpoint;
+class TxPort;
 
 class AddressVector {
  public:
@@ -47,14 +47,21 @@ class AddressVector {
   [[nodiscard]] uint64_t reverse_lookups() const;
   [[nodiscard]] size_t count() const noexcept { return entries_.size() - free_.size(); }
 
+  // These require the domain's lock. The route of an entry; null: not in use. slots(): every fi_addr is below.
+  [[nodiscard]] std::shared_ptr<Route> route(uint64_t fi_addr) const noexcept {
+    return fi_addr < entries_.size() ? entries_[fi_addr] : nullptr;
+  }
+  [[nodiscard]] size_t slots() const noexcept { return entries_.size(); }
+  // The enabled endpoints that are bound to this vector.
+  void add_user(TxPort* tx) { users_.push_back(tx); }
+  void remove_user(const TxPort* tx) noexcept { std::erase(users_, tx); }
+
  private:
-  friend class Endpoint;
-  friend class Nic;
   Domain* domain_;
   const bool symmetric_, user_ids_only_;
   mutable uint64_t reverse_lookups_ = 0;
   std::vector<std::shared_ptr<Route>> entries_;  // by fi_addr; null: free
-  std::vector<Endpoint*> users_;                 // the enabled endpoints bound to this vector
+  std::vector<TxPort*> users_;
   std::vector<uint64_t> free_;
   std::unordered_map<uint64_t, uint64_t> user_ids_;                                // by fi_addr
   std::unordered_map<wire::EpAddress, uint64_t, wire::EpAddressHash> by_address_;  // also by the address on this host

@@ -1,6 +1,7 @@
 // cpp/nic/batch.cpp: vectored calls: many descriptors, one completion.
 #include <algorithm>
 
+#include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
@@ -8,8 +9,8 @@
 
 namespace weft::nic {
 
-PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
-                                uint64_t flags, uint64_t context, bool device) {
+PostResult TxPort::post_batch(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
+                              uint64_t flags, uint64_t context, bool device) {
   if (trace_ != nullptr) [[unlikely]] {
     const uint64_t began_ns = trace_->now_ns();
     uint64_t bytes = 0;
@@ -20,8 +21,8 @@ PostResult Endpoint::post_batch(OpKind kind, std::byte* local, uint64_t local_le
   return post_batch_untraced(kind, local, local_length, descs, flags, context, device);
 }
 
-PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t local_length,
-                                         std::span<BatchDesc> descs, uint64_t flags, uint64_t context, bool device) {
+PostResult TxPort::post_batch_untraced(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
+                                       uint64_t flags, uint64_t context, bool device) {
   // Descriptors per hold of the lock, which bounds the wait of other threads and of closing regions.
   constexpr size_t kChunk = 256;
   const bool hot = !device && raw_keys_ == 0 && (flags & kLongWay) == 0;
@@ -52,7 +53,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
         commands->ring(false);
       }
     } else if (state_ != State::enabled) {
-      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config_.statuses[Status::canceled].err;
+      for (size_t i = begin; i < descs.size(); ++i) descs[i].status = domain_->config().statuses[Status::canceled].err;
       if (first_bad == Status::ok) {
         first_bad = Status::canceled;
         first_bad_at = begin;
@@ -126,7 +127,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
           --outstanding_;  // the call counts once, not once per waiting descriptor
           access.status_out = &d.status;
           ++parent->batch().children;
-          d.status = domain_->config_.statuses[Status::again].err;
+          d.status = domain_->config().statuses[Status::again].err;
           const std::span<const iovec> staged{&piece, 1}, nothing;
           if (device && !access.data_done &&
               !stage(child, kind == OpKind::write ? staged : nothing, kind == OpKind::write ? nothing : staged, 1,
@@ -139,7 +140,7 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
           continue;
         }
       }
-      d.status = domain_->config_.statuses[status].err;
+      d.status = domain_->config().statuses[status].err;
       if (status == Status::ok) {
         total += d.length;
       } else if (first_bad == Status::ok) {
@@ -180,8 +181,8 @@ PostResult Endpoint::post_batch_untraced(OpKind kind, std::byte* local, uint64_t
   const BatchDesc& bad = descs[first_bad_at];
   std::string text = "descriptor " + std::to_string(first_bad_at) + " of " + std::to_string(descs.size()) + ": ";
   if (bad_route) {
-    text += describe(kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_route,
-                     first_bad);
+    text += explain(*this, kind == OpKind::read ? "read" : "write", {bad.remote_addr, bad.length, bad.key}, *bad_route,
+                    first_bad);
   } else if (first_bad == Status::canceled) {
     text += "the endpoint was closed during the call";
   } else if (first_bad == Status::invalid) {

@@ -84,9 +84,10 @@ class ClientMemory {
   // Has the effect of a plain store to a word of the page, at once.
   void store(size_t offset, uint64_t value) noexcept;
 
- private:
-  friend class Counter;
+  // Called by the counter.
   void on_change(bool write) noexcept;
+
+ private:
   bool take(const CounterPage::Stored& stored) noexcept;
   void write_back() noexcept {
     const std::lock_guard guard(lock_);

@@ -140,14 +140,14 @@ size_t Domain::pump(Flow& flow) noexcept {
     Op*& from = passed != nullptr ? passed->next : flow.first;
     from = op->next;
     op->next = nullptr;
-    if (!op->ep->advance_safely(op)) {
+    if (!op->tx->advance_safely(op)) {
       op->next = from;
       from = op;
       if (op->kind != OpKind::send || op->send().retry_at_ns == 0) break;
       passed = op;
       continue;
     }
-    nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+    nic_->drop_waiting();
     ++moved;
   }
   if (!flow.waits()) {
@@ -181,7 +181,7 @@ void Domain::wait(Op* op) noexcept {
     waiting_ = &flow;
   }
   flow.last = op;
-  nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  nic_->add_waiting();
 }
 
 void Domain::wait_in_order(Op* op) noexcept {
@@ -194,7 +194,7 @@ void Domain::wait_in_order(Op* op) noexcept {
   while ((*at)->sequence < op->sequence) at = &(*at)->next;
   op->next = *at;
   *at = op;
-  nic_->waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  nic_->add_waiting();
 }
 
 void Domain::take_off(Flow& flow) noexcept {
@@ -215,7 +215,7 @@ void Domain::stop_waiting(Op* op) noexcept {
   (before != nullptr ? before->next : flow.first) = op->next;
   if (flow.last == op) flow.last = before;
   op->next = nullptr;
-  nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+  nic_->drop_waiting();
   if (!flow.waits()) take_off(flow);
 }
 

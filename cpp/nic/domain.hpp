@@ -140,6 +140,7 @@ class Domain {
   size_t pump(Flow& flow) noexcept;
 
   [[nodiscard]] Nic* nic() const noexcept { return nic_; }
+  [[nodiscard]] OpTable& operations() noexcept { return ops_; }  // requires the lock
   [[nodiscard]] TriggerUnit& triggers() const noexcept { return *triggers_; }
   // Starts deferred work that counters have made ready. Call it without the lock, after a counter was changed.
   [[gnu::always_inline]] void run_triggers() noexcept {
@@ -152,21 +153,7 @@ class Domain {
     uint64_t direct = 0, cma = 0, framed = 0, failed = 0, bytes = 0;
   } statistics;
 
- private:
-  friend class Endpoint;
-  friend class AddressVector;
-  friend class Group;
-  friend class Groups;
-  friend class MemoryRegion;
-  friend class Nic;
-  friend class TriggerUnit;
-  [[gnu::noinline, gnu::cold]] void wait_for_lock() noexcept;
-  static void fence_after_lock() noexcept {
-#if !defined(__x86_64__)  // elsewhere a locked instruction is not a full barrier for later loads
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-  }
-  [[nodiscard]] mem::Updater updater() const noexcept;
+  // ---- for the other classes of the room ---------------------------------------------------------------------------
   // These require the lock.
   size_t release_due(uint64_t now_ns);  // of reordering_
   void pump_route(const Route& route) noexcept;
@@ -188,7 +175,25 @@ class Domain {
       if (const auto route = known.lock()) visit(*route);
     }
   }
-  [[gnu::noinline]] void run_software() noexcept;
+  // Who updates elements (mem/gate.hpp).
+  [[nodiscard]] mem::Updater updater() const noexcept;
+  // The flows in which operations wait, from this one on; null: none.
+  [[nodiscard]] Flow* first_waiting() const noexcept { return waiting_; }
+  // Called by Nic::add_domain(): the domain's number, its activity word, and the number of its first operation.
+  void place(uint32_t index, mem::ActivityWord* activity, uint64_t first_op) {
+    index_ = index;
+    activity_ = activity;
+    ops_ = OpTable(index, first_op);
+  }
+  // Enabled endpoints whose operations overtake each other; the lists of groups of endpoints that have joined one.
+  void add_reordering(TxPort* tx) { reordering_.push_back(tx); }
+  void remove_reordering(const TxPort* tx) noexcept { std::erase(reordering_, tx); }
+  [[nodiscard]] std::span<TxPort* const> reordering() const noexcept { return reordering_; }
+  void add_groups(Groups* groups) { groups_.push_back(groups); }
+  void remove_groups(const Groups* groups) noexcept { std::erase(groups_, groups); }
+  [[nodiscard]] std::span<Groups* const> groups() const noexcept { return groups_; }
+  [[nodiscard]] const std::shared_ptr<TriggerUnit>& shared_triggers() const noexcept { return triggers_; }
+  // Endpoints whose software makes progress, and counters that software changes.
   void add_software(const std::shared_ptr<Endpoint>& ep);
   void remove_software(const Endpoint* ep) noexcept;
   void add_late_counter(const std::shared_ptr<Counter>& counter);
@@ -196,6 +201,15 @@ class Domain {
   void tell_groups(const Route& route, Status status) noexcept;
   void release_cookies(Op* op) noexcept;
   void release_context(uint64_t context) noexcept;
+
+ private:
+  [[gnu::noinline, gnu::cold]] void wait_for_lock() noexcept;
+  static void fence_after_lock() noexcept {
+#if !defined(__x86_64__)  // elsewhere a locked instruction is not a full barrier for later loads
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+  }
+  [[gnu::noinline]] void run_software() noexcept;
 
   std::shared_ptr<TriggerUnit> triggers_;
   mem::ActivityWord* activity_ = nullptr;  // in the cache line of `statistics`, which every operation writes
@@ -210,9 +224,9 @@ class Domain {
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;
-  size_t routes_kept_ = 64;            // at this count routes without users are removed
-  Flow* waiting_ = nullptr;            // flows in which operations wait
-  std::vector<Endpoint*> reordering_;  // enabled endpoints whose operations overtake each other
+  size_t routes_kept_ = 64;  // at this count routes without users are removed
+  Flow* waiting_ = nullptr;  // flows in which operations wait
+  std::vector<TxPort*> reordering_;
   std::atomic<bool> software_waits_{false};
   RankedSpin<lock_rank::kDomainLate> late_lock_;  // guards late_counters_ and software_
   struct WithSoftware {

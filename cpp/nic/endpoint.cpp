@@ -9,30 +9,7 @@
 
 namespace weft::nic {
 
-Endpoint::Endpoint(Domain* domain, const EndpointConfig& config)
-    : domain_(domain),
-      short_bytes_max_(std::min<uint64_t>(domain->nic_->limits_.inline_copy_bytes, config.max_msg_size)),
-      long_way_(kLongWay | (config.holds_more ? flag::kMore : 0)),
-      model_(config, aliases_),
-      connected_(config.connected),
-      length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
-      mover_(domain, model_),
-      config_(config),
-      atomic_bytes_max_(domain->nic_->limits_.atomic_bytes_max),
-      raw_keys_(domain->config_.raw_keys || domain->config_.standard_below != 0 ? 1 : 0),
-      order_(order_rules(config.msg_order, config.fence_covers_all)),
-      aliases_(config.msg_order, config.tclass) {
-  if (Trace* const trace = domain->nic_->trace(); trace != nullptr) trace_ = std::make_unique<EndpointTrace>(trace);
-  OpRules& rules = config_.rules;
-  rules.more = rules.fence_needs_cap || rules.local_lengths || rules.key_form_count != 0 || rules.fence_also != 0 ||
-               rules.data_key_mask != 0;
-  const ClassSet others = order_.of(OpClass::write) | order_.of(OpClass::read) | order_.of(OpClass::atomic);
-  takes_credits_ = (others & class_bit(OpClass::send)) == 0;
-  const auto of_send = order_.of(OpClass::send);
-  send_stops_ =
-      static_cast<ClassSet>((of_send & ~class_bit(OpClass::send)) | Flow::kWaiting | Flow::kForeign | Flow::kLongSend);
-  for (size_t c = 0; c < kClassCount; ++c) stops_[c] = order_.waits_for[c] | Flow::kWaiting | Flow::kForeign;
-}
+Endpoint::Endpoint(Domain* domain, const EndpointConfig& config) : TxPort(domain, config) {}
 
 void Endpoint::bind_cq(std::shared_ptr<CompletionQueue> cq, uint64_t flags) {
   const DomainLock guard(domain_);
@@ -55,7 +32,7 @@ void Endpoint::bind_counter(std::shared_ptr<Counter> counter, uint64_t flags) {
   if ((flags & flag::kRead) != 0) read_cntr_ = counter;
   if ((flags & flag::kRemoteWrite) != 0) remote_write_cntr_ = counter;
   if ((flags & flag::kRemoteRead) != 0) remote_read_cntr_ = counter;
-  if ((flags & flag::kSend) != 0) send_cntr_ = counter;
+  if ((flags & flag::kSend) != 0) messages_.count_with(counter);
   if ((flags & flag::kRecv) != 0) recv_cntr_ = counter;
 }
 
@@ -67,7 +44,7 @@ void Endpoint::bind_av(std::shared_ptr<AddressVector> av) {
 }
 
 uint32_t Endpoint::table_flags() const noexcept {
-  uint32_t flags = domain_->config_.prov_key ? mem::kEpProvKey : 0;
+  uint32_t flags = domain_->config().prov_key ? mem::kEpProvKey : 0;
   uint32_t served = 0;  // the rights that the endpoint's capabilities grant to peers
   if ((config_.caps & flag::kRma) != 0) served |= mem::kEpRemoteRead | mem::kEpRemoteWrite;
   if ((config_.caps & flag::kAtomic) != 0) served |= mem::kEpAtomicRead | mem::kEpAtomicWrite;
@@ -82,7 +59,7 @@ uint32_t Endpoint::table_flags() const noexcept {
 }
 
 uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<const uint16_t> vnis, Claim claim) {
-  Nic& n = *domain_->nic_;
+  Nic& n = *domain_->nic();
   if (claim == Claim::keep) {
     const DomainLock guard(domain_);
     if (state_ == State::closed) throw Error(fi_err::kEOPBADSTATE, "the endpoint is closed");
@@ -112,7 +89,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     uint32_t generation = 0;
     const wire::EpAddress several{address.nic, address.pid, 0, 0};
     const uint32_t index =
-        n.table().open_ep(domain_->index_, table_flags(), vni_mask_ == 0 ? several : address, &generation);
+        n.table().open_ep(domain_->index(), table_flags(), vni_mask_ == 0 ? several : address, &generation);
     size_t claimed = 0;
     const auto name = [&](size_t i) { return wire::EpAddress{nic, address.pid, vnis_[i / n.links().size()], 0}; };
     const auto unclaim = [&] {
@@ -135,7 +112,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       unclaim();
       return address.pid;
     }
-    const std::lock_guard objects(n.objects_mutex_);
+    const std::lock_guard objects(n.objects_lock());
     const DomainLock guard(domain_);
     constexpr uint64_t kMessages = flag::kMsg | flag::kTagged;
     if ((config_.caps & kMessages) != 0 && (config_.caps & flag::kRecv) != 0 && rx_cq_) {
@@ -149,13 +126,13 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       }
     }
     if (config_.messages.software_counts) {
-      for (const auto& counter : {send_cntr_, recv_cntr_}) {
+      for (const auto& counter : {messages_.counter(), recv_cntr_}) {
         if (counter) domain_->add_late_counter(counter);
       }
     }
     if (config_.messages.control_slots != 0 || config_.messages.reads_max != 0 || model_.reorder())
       domain_->add_software(shared_from_this());
-    av_->users_.push_back(this);
+    av_->add_user(this);
     if (rx_cq_) rx_cq_->add_receiver();
     index_ = index;
     generation_ = generation;
@@ -163,27 +140,23 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     address_ = address;
     mover_.open(address, tx_cq_.get());
     if (trace_ != nullptr) [[unlikely]] {
-      trace_->set_name(trace_->trace().name_endpoint(address.nic, address.pid, address.vni, domain_->index_,
-                                                     n.text_of(address, domain_->config_.addresses)));
+      trace_->set_name(trace_->trace().name_endpoint(address.nic, address.pid, address.vni, domain_->index(),
+                                                     n.text_of(address, domain_->config().addresses)));
     }
-    if (port_owner_) {
-      port_.store(port_owner_.get(), std::memory_order_release);
-      n.ports_[index].store(port_owner_.get(), std::memory_order_release);
-    }
-    n.eps_[index] = shared_from_this();
-    n.live_eps_[index].store(this, std::memory_order_release);
+    if (port_owner_) port_.store(port_owner_.get(), std::memory_order_release);
+    n.publish(shared_from_this());
     state_ = State::enabled;
     set_plain();
-    if (model_.reorder()) domain_->reordering_.push_back(this);
+    if (model_.reorder()) domain_->add_reordering(this);
     return address.pid;
   }
 }
 
 void Endpoint::close() noexcept {
-  Nic& n = *domain_->nic_;
+  Nic& n = *domain_->nic();
   bool was_enabled = false;
   {
-    const std::lock_guard objects(n.objects_mutex_);
+    const std::lock_guard objects(n.objects_lock());
     const DomainLock guard(domain_);
     if (state_ == State::closed) return;
     was_enabled = state_ == State::enabled;
@@ -192,38 +165,22 @@ void Endpoint::close() noexcept {
         release_all();
       } catch (const std::bad_alloc&) {  // what is left ends as canceled
       }
-      std::erase(domain_->reordering_, this);
+      domain_->remove_reordering(this);
     }
     state_ = State::closed;
     plain_ = false;
     mover_.close();
     held_.clear();
-    if (was_enabled) n.eps_[index_] = nullptr;
-    if (was_enabled) n.live_eps_[index_].store(nullptr, std::memory_order_relaxed);
-    if (was_enabled) n.ports_[index_].store(nullptr, std::memory_order_release);
+    if (was_enabled) n.withdraw(index_);
     if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
-    // Operations under way end as canceled (close_drops: without entries); late answers find no operation.
-    std::vector<Op*> mine;
-    domain_->ops_.each([&](Op* op) {
-      if (op->ep == this && op->kind != OpKind::batch) mine.push_back(op);
-    });
-    std::ranges::sort(mine, {}, &Op::sequence);
-    for (Op* op : mine) {
-      domain_->stop_waiting(op);
-      op->status = Status::canceled;
-      finish(op);
-    }
+    close_operations();
     if (groups_) groups_->close_all();
     if (port_owner_) port_owner_->close();
-    for (const auto& flow : flows_) {
-      if (flow) end_message_flow(*flow);
-    }
-    flows_.clear();
-    control_.clear();
+    close_flows();
     if (was_enabled) domain_->remove_software(this);
-    if (was_enabled) std::erase(av_->users_, this);
+    if (was_enabled) av_->remove_user(this);
   }
-  domain_->triggers_->forget(this);
+  domain_->triggers().forget(this);
   // Wait for long copies of other threads, which use this endpoint and its domain afterwards.
   Backoff backoff;
   while (mover_.copies()) backoff.pause();
@@ -233,11 +190,11 @@ void Endpoint::close() noexcept {
   if (was_enabled) n.end_frames();  // the frame under way may have found the endpoint, or its port
   if (port_owner_) port_owner_->end_pulls();
   if (was_enabled && config_.messages.software_counts) {
-    for (const auto& counter : {send_cntr_, recv_cntr_}) {
+    for (const auto& counter : {messages_.counter(), recv_cntr_}) {
       if (counter) domain_->remove_late_counter(counter);
     }
   }
-  for (const uint32_t slot : lent_) {
+  for (const uint32_t slot : messages_.lent()) {
     (void)n.quiesce(slot);
     n.table().release(slot);
   }
@@ -251,63 +208,25 @@ void Endpoint::close() noexcept {
   }
 }
 
-std::pair<CommandQueue::Counts, uint32_t> Endpoint::commands() const {
-  const DomainLock guard(domain_);
-  const CommandQueue* const commands = model_.commands();
-  if (commands == nullptr) return {};
-  return {commands->counts(), commands->free_slots()};
-}
-
-void Endpoint::set_lane(uint8_t lane, uint64_t msg_order, uint8_t tclass) {
-  const DomainLock guard(domain_);
-  aliases_.set(lane, msg_order, tclass);
-}
-
-uint8_t Endpoint::open_lane() {
-  const DomainLock guard(domain_);
-  return aliases_.open(config_.msg_order);
-}
-
-void Endpoint::close_lane(uint8_t lane) noexcept {
-  const DomainLock guard(domain_);
-  aliases_.close(lane);
-}
-
 size_t Endpoint::cancel(uint64_t context) {
   const DomainLock guard(domain_);
-  std::vector<Op*> found;
-  domain_->ops_.each([&](Op* op) {
-    // A message between two attempts (FI_PROTO_CXI_RNR) can be canceled.
-    bool begun = op->kind == OpKind::pull || (op->counted && op->submitted);
-    if (op->kind == OpKind::send) begun = begun || (op->send().numbered && op->send().retry_at_ns == 0);
-    if (op->accesses() && op->counted) begun = begun || op->access().at_total != 0 || op->access().check_sent;
-    if (config_.rules.only_receives_cancel) return;
-    if (op->ep == this && op->context == context && !begun && op->parent == nullptr && op->kind != OpKind::batch) {
-      found.push_back(op);
-    }
-  });
-  std::ranges::sort(found, {}, &Op::sequence);
-  for (Op* op : found) {
-    domain_->stop_waiting(op);
-    op->status = Status::canceled;
-    finish(op);
-  }
+  const size_t found = cancel_operations(context);
   RxPort* const port = port_.load(std::memory_order_relaxed);
-  return found.size() + (port != nullptr && port->context().cancel(context) ? 1 : 0);
+  return found + (port != nullptr && port->context().cancel(context) ? 1 : 0);
 }
 
-std::shared_ptr<link::Peer> Endpoint::peer_of(uint64_t dest) {
+void Endpoint::connect_to(const std::optional<wire::EpAddress>& peer) {
+  const uint64_t fi_addr = peer ? av_->insert(*peer) : ~uint64_t{0};
   const DomainLock guard(domain_);
-  if (!av_ || dest >= av_->entries_.size() || !av_->entries_[dest]) return nullptr;
-  const Route& route = dest < flows_.size() && flows_[dest] ? *flows_[dest]->route : *av_->entries_[dest];
-  return route.ready ? route.peer : nullptr;
+  fixed_dest_ = fi_addr;
+  if (state_ == State::enabled) {
+    domain_->nic()->table().set_ep_peer(index_, peer.value_or(wire::EpAddress{~uint32_t{0}, 0, 0, 0}));
+  }
 }
 
-Status Endpoint::down_status(uint64_t dest) {
-  const DomainLock guard(domain_);
-  if (!av_ || dest >= av_->entries_.size() || !av_->entries_[dest]) return Status::ok;
-  const Route& route = dest < flows_.size() && flows_[dest] ? *flows_[dest]->route : *av_->entries_[dest];
-  return route.peer != nullptr && route.peer->dead() ? route.peer->down_status() : route.down;
+void Endpoint::software_progress() noexcept {
+  messages_.run_controls();
+  if (RxPort* const port = port_.load(std::memory_order_acquire); port != nullptr) port->software_progress();
 }
 
 }  // namespace weft::nic

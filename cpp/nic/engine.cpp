@@ -73,9 +73,9 @@ size_t Nic::pump_all() {
     Domain* const domain = slot.load(std::memory_order_acquire);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
-    if (!domain->reordering_.empty()) [[unlikely]]
+    if (!domain->reordering().empty()) [[unlikely]]
       n += domain->release_due(parts_.clock->now_ns());
-    for (Flow *flow = domain->waiting_, *next = nullptr; flow != nullptr; flow = next) {
+    for (Flow *flow = domain->first_waiting(), *next = nullptr; flow != nullptr; flow = next) {
       next = flow->next_waiting;  // pump() removes no other flow from the list
       n += domain->pump(*flow);
     }

@@ -1,5 +1,6 @@
-// cpp/nic/explain.cpp: the texts of failed operations, for the error entries that the application reads.
-// Successful operations never call these functions, so they may allocate.
+// cpp/nic/explain.cpp: see explain.hpp.
+#include "nic/explain.hpp"
+
 #include <cstdio>
 
 #include "nic/nic.hpp"
@@ -98,46 +99,12 @@ std::string addressing_text(const wire::RmaRange& range, const Route& route) {
   return {};
 }
 
-}  // namespace
-
-std::string Endpoint::describe(const char* what, const wire::RmaRange& range, const Route& route, Status status) const {
-  char head[320];
-  std::snprintf(
-      head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
-      static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
-      static_cast<unsigned long long>(domain_->config_.standard_below != 0 ? range.key & ~kStandardKey : range.key),
-      domain_->nic_->text_of(route.address, domain_->config_.addresses).c_str());
-  return describe_status(head, range, route, status);
-}
-
-std::string Endpoint::describe_message(const Op& op, const Route& route) const {
-  char head[320];
-  const std::string to = domain_->nic_->text_of(route.address, domain_->config_.addresses);
-  if (op.send().tagged) {
-    std::snprintf(head, sizeof(head),
-                  "message of %llu B with tag 0x%llx to %s: ", static_cast<unsigned long long>(op.total),
-                  static_cast<unsigned long long>(op.send().tag), to.c_str());
-  } else {
-    std::snprintf(head, sizeof(head), "message of %llu B to %s: ", static_cast<unsigned long long>(op.total),
-                  to.c_str());
-  }
-  if (op.status == Status::endpoint_access) {
-    return std::string(head) +
-           "the endpoint at that address receives no messages: open that endpoint with MSG or TAGGED, and RECV, in "
-           "its hints";
-  }
-  if (op.status == Status::not_ready) {
-    return std::string(head) + "no receive was posted for it in time: post receives before the peer sends";
-  }
-  return describe_status(head, {}, route, op.status);
-}
-
-std::string Endpoint::describe_status(std::string text, const wire::RmaRange& range, const Route& route,
-                                      Status status) const {
+std::string status_text(const TxPort& tx, std::string text, const wire::RmaRange& range, const Route& route,
+                        Status status) {
   if (status == Status::peer_gone || status == Status::no_endpoint || status == Status::refused ||
       status == Status::timeout || status == Status::unreachable || status == Status::protocol ||
       status == Status::secret || status == Status::version || status == Status::corrupted) {
-    if (const std::string why = domain_->nic_->explain(route.address); !why.empty()) text += why + "; ";
+    if (const std::string why = tx.domain()->nic()->explain(route.address); !why.empty()) text += why + "; ";
   }
   switch (status) {
     case Status::no_key:
@@ -163,8 +130,8 @@ std::string Endpoint::describe_status(std::string text, const wire::RmaRange& ra
     case Status::wrong_endpoint:
       return text + "the region is bound to another endpoint of the peer: send to that endpoint's address";
     case Status::unauthorized:
-      if (!speaks_to(route)) {
-        return text + "the endpoint's authorization key is VNI " + std::to_string(config_.vni) +
+      if (!tx.speaks_to(route)) {
+        return text + "the endpoint's authorization key is VNI " + std::to_string(tx.config().vni) +
                ", the peer's is VNI " + std::to_string(route.address.vni) + ": open an endpoint with the peer's key";
       }
       return text +
@@ -210,11 +177,11 @@ std::string Endpoint::describe_status(std::string text, const wire::RmaRange& ra
     case Status::timeout:
       return text + "the peer did not answer in time; is its progress manual, and does no thread of it poll?";
     case Status::unreachable:
-      if (model_.is_cut_off(route))
+      if (tx.model().is_cut_off(route))
         return text + "the link of its NIC, or of this endpoint's, is down: take the device up";
       return text + "there is no route to that host: is its network up, and is the address right?";
     case Status::page_request:
-      return text + "an ODP time-out: more than " + std::to_string(config_.page_requests_max) +
+      return text + "an ODP time-out: more than " + std::to_string(tx.config().page_requests_max) +
              " pages of the two buffers were missing, and a NIC gets only so many in time; no byte was moved. Repeat "
              "the transfer, or touch the pages first";
     case Status::backlog:
@@ -227,6 +194,50 @@ std::string Endpoint::describe_status(std::string text, const wire::RmaRange& ra
     default:
       return text + "failed (status " + std::to_string(static_cast<int>(status)) +
              "): this is a defect of Weft, please report it with this text";
+  }
+}
+
+}  // namespace
+
+std::string explain(const TxPort& tx, const char* what, const wire::RmaRange& range, const Route& route,
+                    Status status) {
+  char head[320];
+  std::snprintf(head, sizeof(head), "%s of %llu B at address 0x%llx with key 0x%llx on %s: ", what,
+                static_cast<unsigned long long>(range.length), static_cast<unsigned long long>(range.addr),
+                static_cast<unsigned long long>(tx.domain()->config().standard_below != 0 ? range.key & ~kStandardKey
+                                                                                          : range.key),
+                tx.domain()->nic()->text_of(route.address, tx.domain()->config().addresses).c_str());
+  return status_text(tx, head, range, route, status);
+}
+
+std::string explain_message(const TxPort& tx, const Op& op, const Route& route) {
+  char head[320];
+  const std::string to = tx.domain()->nic()->text_of(route.address, tx.domain()->config().addresses);
+  if (op.send().tagged) {
+    std::snprintf(head, sizeof(head),
+                  "message of %llu B with tag 0x%llx to %s: ", static_cast<unsigned long long>(op.total),
+                  static_cast<unsigned long long>(op.send().tag), to.c_str());
+  } else {
+    std::snprintf(head, sizeof(head), "message of %llu B to %s: ", static_cast<unsigned long long>(op.total),
+                  to.c_str());
+  }
+  if (op.status == Status::endpoint_access) {
+    return std::string(head) +
+           "the endpoint at that address receives no messages: open that endpoint with MSG or TAGGED, and RECV, in "
+           "its hints";
+  }
+  if (op.status == Status::not_ready) {
+    return std::string(head) + "no receive was posted for it in time: post receives before the peer sends";
+  }
+  return status_text(tx, head, {}, route, op.status);
+}
+
+std::string explain_safely(const TxPort& tx, const char* what, const wire::RmaRange& range, const Route& route,
+                           Status status) noexcept {
+  try {
+    return explain(tx, what, range, route, status);
+  } catch (const std::bad_alloc&) {
+    return {};
   }
 }
 

@@ -36,7 +36,7 @@ constexpr OpClass class_of(OpKind kind) noexcept {
   return OpClass::send;
 }
 
-[[gnu::always_inline]] inline void Endpoint::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
+[[gnu::always_inline]] inline void TxPort::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
   domain_->assert_held();
   if (wants) tx_cq_->push_local(context, flags, len & length_mask_);
   const auto& counter = (flags & flag::kRead) != 0 ? read_cntr_ : write_cntr_;

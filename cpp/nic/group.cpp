@@ -66,7 +66,7 @@ Tree Tree::of(uint32_t member, uint32_t count, uint32_t radix, uint32_t block) {
 
 Group::Group(Endpoint* ep, GroupConfig config)
     : ep_(ep),
-      domain_(ep->domain_),
+      domain_(ep->domain()),
       config_(std::move(config)),
       address_(g_next_address.fetch_add(1, std::memory_order_relaxed)),
       count_(static_cast<uint32_t>(config_.members.size())) {
@@ -89,19 +89,19 @@ std::shared_ptr<Group> Endpoint::join(GroupConfig config) {
 Groups& Endpoint::make_groups() {
   if (!groups_) {
     auto groups = std::make_shared<Groups>(this, domain_);
-    domain_->groups_.push_back(groups.get());
+    domain_->add_groups(groups.get());
     groups_ = std::move(groups);
   }
   return *groups_;
 }
 
 uint64_t Group::own_number() const noexcept {
-  return uint64_t{ep_->index_} << 32 | ep_->generation_;
+  return uint64_t{ep_->index()} << 32 | ep_->generation();
 }
 
 void Group::begin() {
   state_ = State::gathering;
-  attempt_ = ++ep_->groups_->attempts_;
+  attempt_ = ++ep_->groups()->attempts_;
   build(0, Tree::of(config_.member, count_, config_.join_radix, count_));
 }
 
@@ -121,9 +121,10 @@ void Group::build(uint8_t number, const Tree& tree) {
   }
   for (Edge& e : tier.edges) {
     const wire::EpAddress& a = config_.members[e.member];
-    e.route = domain_->route_to(ep_->config_.own_vni ? wire::EpAddress{a.nic, a.pid, ep_->config_.vni, a.reserved} : a);
+    e.route =
+        domain_->route_to(ep_->config().own_vni ? wire::EpAddress{a.nic, a.pid, ep_->config().vni, a.reserved} : a);
   }
-  if (number == 0) ep_->groups_->take_callers(*this);  // first: the join may fail below, before a neighbour is found
+  if (number == 0) ep_->groups()->take_callers(*this);  // first: the join may fail below, before a neighbour is found
   for (Edge& e : tier.edges) {
     if (joining()) resolve(number, e, false);
   }
@@ -143,7 +144,7 @@ void Group::resolve(uint8_t tier, Edge& e, bool again) {
                        route.ep_entry->generation.load(std::memory_order_acquire) != route.ep_generation));
   if (stale) route.set_lost();
   e.fresh = e.fresh || !route.ready;
-  if (!route.ready && !route.resolving && !domain_->nic_->resolve(e.route)) {
+  if (!route.ready && !route.resolving && !domain_->nic()->resolve(e.route)) {
     lose(Status::no_endpoint, e.member);
     return;
   }
@@ -176,7 +177,7 @@ void Group::say(uint8_t number) {
   }
   if (number == 0) {
     if (state_ != State::gathering) return;
-    all_gathered(domain_->nic_->random().next(), config_.radix, config_.block);
+    all_gathered(domain_->nic()->random().next(), config_.radix, config_.block);
   } else if (!config_.asks || supplied_) {
     end_join(multicast_ | uint64_t{mcast_root_} << 32, join_error_);
   }
@@ -194,7 +195,7 @@ void Group::all_gathered(uint64_t number, uint32_t radix, uint32_t block) {
   }
   if (config_.member == 0 && config_.asks) report(true);
   build(1, Tree::of(config_.member, count_, config_.radix, config_.block));
-  if (ep_->groups_) ep_->groups_->start_queued();  // the join's key is free again
+  if (ep_->groups()) ep_->groups()->start_queued();  // the join's key is free again
 }
 
 void Group::end_join(uint64_t value, uint16_t error) {
@@ -233,13 +234,11 @@ void Group::supply(uint16_t multicast, uint32_t root, uint16_t error) {
 
 // Tells the event queue. agreed: member 0 asks for a multicast address; otherwise the join has ended.
 void Group::report(bool agreed) noexcept {
-  if (!ep_->cm_) return;
   CmEvent event;
-  event.token = ep_->cm_token_;
   event.kind = agreed ? CmKind::group_agreed : state_ == State::joined ? CmKind::group_joined : CmKind::group_failed;
   event.connection = address_;
   event.status = broken_;
-  (void)ep_->cm_->push(std::move(event));
+  ep_->cm().tell(std::move(event));
 }
 
 // ---- loss ----------------------------------------------------------------------------------------------------------
@@ -262,7 +261,7 @@ void Group::lose(Status status, uint32_t member, const Edge* teller, bool quiet)
   }
   fail_reductions(quiet ? Status::canceled : broken_);
   if (was_joining && !quiet) report(false);
-  Groups& groups = *ep_->groups_;
+  Groups& groups = *ep_->groups();
   if (was_gathering) {
     groups.remember_untold(*this);
     groups.start_queued();
@@ -272,7 +271,7 @@ void Group::lose(Status status, uint32_t member, const Edge* teller, bool quiet)
 std::string Group::describe_loss() const {
   const std::string who =
       "member " + std::to_string(lost_) + " of " + std::to_string(count_) + " (" +
-      domain_->nic_->text_of(config_.members[lost_ < count_ ? lost_ : 0], domain_->config_.addresses) + ")";
+      domain_->nic()->text_of(config_.members[lost_ < count_ ? lost_ : 0], domain_->config().addresses) + ")";
   switch (broken_) {
     case Status::closed:
       return who + " has closed the group or its endpoint";
@@ -292,7 +291,7 @@ std::string Group::describe_loss() const {
 void Group::close() noexcept {
   const DomainLock guard(domain_);
   if (state_ == State::closed) return;
-  const std::shared_ptr<Groups> groups = ep_->groups_;
+  const std::shared_ptr<Groups> groups = ep_->groups();
   leave();
   groups->remove(this);
 }
@@ -337,7 +336,7 @@ void Group::send(const Edge& e, uint8_t tier, ReduceWhat what, const Said& said,
   f.status = static_cast<int32_t>(status);
   f.ep_index = e.ep_index;
   f.ep_generation = e.ep_generation;
-  f.source = ep_->mover_.seen_by(*e.route);
+  f.source = ep_->mover().seen_by(*e.route);
   f.reduce = {};
   f.reduce.group = tier == 0 ? config_.key : number_;
   f.reduce.value = said.value;
@@ -349,7 +348,7 @@ void Group::send(const Edge& e, uint8_t tier, ReduceWhat what, const Said& said,
   f.reduce.what = static_cast<uint8_t>(what);
   f.reduce.tier = tier;
   ++frames_;
-  domain_->nic_->send_notice(e.peer, f, payload);
+  domain_->nic()->send_notice(e.peer, f, payload);
 }
 
 // We have not found this neighbour yet, so nothing shows that the frame is its own: it is only told of a loss.
@@ -576,14 +575,14 @@ void Groups::tell_lost(const std::shared_ptr<link::Peer>& peer, const wire::Redu
   f.status = static_cast<int32_t>(status);
   f.ep_index = static_cast<uint32_t>(said.value >> 32);
   f.ep_generation = static_cast<uint32_t>(said.value);
-  f.source = {ep_->address_.nic, ep_->address_.pid, vni, 0};
+  f.source = {ep_->address().nic, ep_->address().pid, vni, 0};
   f.reduce = {};
   f.reduce.group = said.group;
   f.reduce.value = lost;
   f.reduce.from = said.to;
   f.reduce.to = said.from;
   f.reduce.what = static_cast<uint8_t>(ReduceWhat::lost);
-  domain_->nic_->send_notice(peer, f, {});
+  domain_->nic()->send_notice(peer, f, {});
 }
 
 void Groups::on_route(const Route& route, Status status) noexcept {
@@ -619,7 +618,7 @@ void Groups::close_all() noexcept {
   for (const Caller& c : std::exchange(callers_, {})) {
     if (const auto peer = c.peer.lock()) tell_lost(peer, c.body, c.vni, Status::no_endpoint, c.body.to);
   }
-  std::erase(domain_->groups_, this);
+  domain_->remove_groups(this);
 }
 
 // A frame of a collective group.
@@ -627,7 +626,7 @@ void Nic::on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
                     std::span<const std::byte> payload) noexcept {
   progress_mutex_.assert_held();
   if (Endpoint* const ep = live_ep(frame); ep != nullptr) {
-    const DomainLock guard(ep->domain_);
+    const DomainLock guard(ep->domain());
     if (!ep->closed()) {
       try {
         ep->make_groups().on_frame(*peer, frame, payload);

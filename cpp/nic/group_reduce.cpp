@@ -41,8 +41,8 @@ ReduceRefusal Group::post(const ReduceArgs& args) noexcept {
   if (state_ == State::closed) return ReduceRefusal::closed;
   if (state_ != State::joined && state_ != State::broken) return ReduceRefusal::not_joined;
   if (posted_ - done_ >= kReductionsMax) return ReduceRefusal::all_busy;
-  const bool wants = !ep_->selective_ || (args.flags & flag::kCompletion) != 0;
-  if (wants ? !ep_->tx_cq_->has_room() : ep_->tx_cq_->full()) return ReduceRefusal::cq_full;
+  const bool wants = !ep_->selective() || (args.flags & flag::kCompletion) != 0;
+  if (wants ? !ep_->queue()->has_room() : ep_->queue()->full()) return ReduceRefusal::cq_full;
   if (state_ == State::broken) {
     std::string text;
     try {
@@ -53,7 +53,7 @@ ReduceRefusal Group::post(const ReduceArgs& args) noexcept {
     domain_->release_received(args.cookies, 0);
     return ReduceRefusal::none;
   }
-  if (wants) ep_->tx_cq_->reserve();
+  if (wants) ep_->queue()->reserve();
   Slot& slot = slot_of(posted_);
   slot.op = args.mine.op;
   slot.out = args.out;
@@ -161,7 +161,7 @@ void Group::finish(const Partial& partial) {
 }
 
 void Group::complete(Slot& slot, const Partial& partial) {
-  if (slot.wants) ep_->tx_cq_->unreserve();
+  if (slot.wants) ep_->queue()->unreserve();
   ReduceStatus status = partial.status;
   if (completes(status) && (partial.op != slot.op || partial.datatype != slot.partial.datatype)) {
     status = ReduceStatus::mismatch;
@@ -185,7 +185,7 @@ void Group::complete(Slot& slot, const Partial& partial) {
     }
     fail(slot.context, landed != Status::ok ? ReduceStatus::rdma_data : status, landed, std::move(text));
   } else if (slot.wants) {
-    ep_->tx_cq_->push_local(slot.context, config_.completion_flags, 0);
+    ep_->queue()->push_local(slot.context, config_.completion_flags, 0);
   } else {
     domain_->release_context(slot.context);
   }
@@ -198,19 +198,19 @@ void Group::fail(uint64_t context, ReduceStatus why, Status status, std::string 
   entry.context = context;
   entry.flags = config_.completion_flags;
   CqError error;
-  error.err = config_.always || status == Status::ok ? config_.failed_err : domain_->config_.statuses[status].err;
+  error.err = config_.always || status == Status::ok ? config_.failed_err : domain_->config().statuses[status].err;
   error.prov_errno = reduce_prov_errno(why);
   error.decided = config_.always || status == Status::ok;
   error.status = status == Status::ok ? Status::refused : status;
   error.text = std::move(text);
-  error.own = ep_->address_;
-  ep_->tx_cq_->push_error(entry, std::move(error));
+  error.own = ep_->address();
+  ep_->queue()->push_error(entry, std::move(error));
 }
 
 void Group::fail_reductions(Status status) noexcept {
   for (; done_ != posted_; ++done_) {
     Slot& slot = slot_of(done_);
-    if (slot.wants) ep_->tx_cq_->unreserve();
+    if (slot.wants) ep_->queue()->unreserve();
     std::string text;
     try {
       text = "reduction " + std::to_string(done_) + " of the group: " + describe_loss();

@@ -43,9 +43,7 @@ void Nic::add_domain(Domain* domain) {
   const std::lock_guard objects(objects_mutex_);
   for (uint32_t i = 0; i < domains_.size(); ++i) {
     if (domains_[i].load(std::memory_order_relaxed) != nullptr) continue;
-    domain->index_ = i;
-    domain->activity_ = &table().own_activity(i);
-    domain->ops_ = OpTable(i, next_op_);
+    domain->place(i, &table().own_activity(i), next_op_);
     // SYNC POINT: the domain is complete before a frame, or another thread, finds it here.
     domains_[i].store(domain, std::memory_order_release);
     return;
@@ -56,9 +54,9 @@ void Nic::add_domain(Domain* domain) {
 void Nic::remove_domain(Domain* domain) noexcept {
   {
     const std::lock_guard objects(objects_mutex_);
-    if (domains_[domain->index_].load(std::memory_order_relaxed) != domain) return;
-    domains_[domain->index_].store(nullptr, std::memory_order_relaxed);
-    next_op_ = std::max(next_op_, domain->ops_.next());
+    if (domains_[domain->index()].load(std::memory_order_relaxed) != domain) return;
+    domains_[domain->index()].store(nullptr, std::memory_order_relaxed);
+    next_op_ = std::max(next_op_, domain->operations().next());
   }
   end_frames();  // the frame under way may have found the domain
 }
@@ -136,6 +134,19 @@ std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t l
     return mapping;
   });
   return found;
+}
+
+void Nic::publish(const std::shared_ptr<Endpoint>& ep) {
+  const uint32_t index = ep->index();
+  if (ep->port() != nullptr) ports_[index].store(ep->port(), std::memory_order_release);
+  eps_[index] = ep;
+  live_eps_[index].store(ep.get(), std::memory_order_release);
+}
+
+void Nic::withdraw(uint32_t index) noexcept {
+  eps_[index] = nullptr;
+  live_eps_[index].store(nullptr, std::memory_order_relaxed);
+  ports_[index].store(nullptr, std::memory_order_release);
 }
 
 }  // namespace weft::nic

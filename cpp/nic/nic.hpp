@@ -198,15 +198,53 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                    uint32_t ep_index, uint32_t ep_generation) override;
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
 
+  // ---- for the other classes of the room ---------------------------------------------------------------------------
+  // Wakes the engine: work waits for progress(), and no peer will ring for it.
+  void need_engine() noexcept;
+  // payload: at most Notices::kPayloadMax bytes.
+  void send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
+                   std::span<const std::byte> payload = {}) noexcept;
+  // Tries the links from number `first` on; false: no link reaches the address.
+  bool resolve(const std::shared_ptr<Route>& route, uint32_t first = 0);
+  std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
+  void wake_pulls() noexcept;
+  void end_frames() noexcept { const std::lock_guard frames(progress_mutex_); }  // waits for the frame under way
+  // Counts a peer's entry beyond an endpoint's queue; false: the peer has sent too many since it was told NoRoom.
+  static bool count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) noexcept;
+  // Waits until all accesses that began earlier have ended. Returns an empty text, or names the peer that did not end.
+  std::string quiesce(uint32_t slot);
+  // Call it without any lock of the NIC.
+  void close_mappings_of(const Endpoint& ep) noexcept;
+  // Answers a request of a peer. Requires the progress lock.
+  void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
+              std::span<const std::byte> payload, uint8_t room = 0) noexcept;
+  // Held while a frame accesses a region; closing a region takes it.
+  [[nodiscard]] RankedSpin<lock_rank::kServe>& serve_lock() noexcept { return serve_lock_; }
+  // The enabled endpoints, by number. publish() and withdraw() require objects_lock().
+  [[nodiscard]] RankedMutex<lock_rank::kObjects>& objects_lock() noexcept { return objects_mutex_; }
+  void publish(const std::shared_ptr<Endpoint>& ep);
+  void withdraw(uint32_t index) noexcept;
+  // Operations that progress() must submit, and the kept ones among them; late writes that progress() must land.
+  void add_waiting() noexcept { waiting_ops_.fetch_add(1, std::memory_order_seq_cst); }
+  void drop_waiting() noexcept { waiting_ops_.fetch_sub(1, std::memory_order_relaxed); }
+  void add_kept() noexcept { kept_ops_.fetch_add(1, std::memory_order_relaxed), add_waiting(); }
+  void drop_kept() noexcept { kept_ops_.fetch_sub(1, std::memory_order_relaxed), drop_waiting(); }
+  void add_late_write() noexcept { late_writes_.fetch_add(1, std::memory_order_relaxed), add_waiting(); }
+  void drop_late_write() noexcept { late_writes_.fetch_sub(1, std::memory_order_relaxed), drop_waiting(); }
+  // Deferred work that progress() must start.
+  void add_works(uint64_t n) noexcept {
+    works_.fetch_add(n, std::memory_order_seq_cst);
+    waiting_ops_.fetch_add(n, std::memory_order_seq_cst);
+  }
+  void drop_works(uint64_t n) noexcept {
+    works_.fetch_sub(n, std::memory_order_seq_cst);
+    waiting_ops_.fetch_sub(n, std::memory_order_seq_cst);
+  }
+  [[nodiscard]] uint32_t late_writes() const noexcept { return late_writes_.load(std::memory_order_relaxed); }
+
  private:
   friend class Domain;
-  friend class Endpoint;
-  friend class Group;
-  friend class Groups;
   friend class MemoryRegion;
-  friend class Parking;
-  friend class RxPort;
-  friend class TriggerUnit;
   void engine_loop();
   size_t progress_locked(bool events) noexcept;
   size_t pump_all();
@@ -222,8 +260,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   // Out of memory the answer is no_memory: a peer's request neither ends the process nor throws out of this room.
   void serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) noexcept;
-  void answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& request, Status status,
-              std::span<const std::byte> payload, uint8_t room = 0) noexcept;
   Status room_of(const wire::Frame& frame, uint8_t* room) const;
   void on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                  std::span<const std::byte> payload) noexcept;
@@ -244,19 +280,13 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   RxPort* port_of(uint32_t ep_index, uint32_t ep_generation) noexcept;
   void on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief);
   void know(const std::shared_ptr<link::Peer>& peer);
-  std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
   void forget_turns(const link::Peer& peer) noexcept;
   std::atomic<bool> turns_{false};  // a region of this NIC takes turns
   void forget_messages(const link::Peer& peer) noexcept;
   void on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                  std::span<const std::byte> payload) noexcept;
-  // payload: at most Notices::kPayloadMax bytes.
-  void send_notice(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
-                   std::span<const std::byte> payload = {}) noexcept;
   size_t send_notices() noexcept;
-  void wake_pulls() noexcept;
   size_t run_pulls() noexcept;
-  void end_frames() noexcept { const std::lock_guard frames(progress_mutex_); }  // waits for the frame under way
   uint8_t local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
                       uint64_t bytes) noexcept;
   // The result of the check frame of this frame's operation, if there was one; deleted at the last frame.
@@ -271,11 +301,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   size_t retry_deferred() noexcept;
   void forget_deferred(link::Peer& peer) noexcept;
   [[nodiscard]] static bool must_follow(const link::Peer& peer) noexcept;
-  // Counts a peer's entry beyond an endpoint's queue; false: the peer has sent too many since it was told NoRoom.
-  static bool count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) noexcept;
   void hang_up(const std::shared_ptr<link::Peer>& peer, Status why) noexcept;
-  // Wakes the engine: work waits for progress(), and no peer will ring for it.
-  void need_engine() noexcept;
   [[nodiscard]] bool must_look_again() const noexcept;
   size_t look_at_pages() noexcept;
   [[nodiscard]] bool is_cut_off(const wire::Frame& frame) noexcept;
@@ -284,16 +310,10 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   // Gives the domain its number, activity word and operation numbers. Throws ENOSPC.
   void add_domain(Domain* domain);
   void remove_domain(Domain* domain) noexcept;
-  // Waits until all accesses that began earlier have ended. Returns an empty text, or names the peer that did not end.
-  std::string quiesce(uint32_t slot);
   // Whether quiesce() would have nothing to wait for. Waits for nothing itself.
   bool quiet(uint32_t slot) noexcept;
   [[nodiscard]] std::vector<std::shared_ptr<MemoryRegion>> mappings() const;
-  // Call it without any lock of the NIC.
-  void close_mappings_of(const Endpoint& ep) noexcept;
   void drop_mappings_of(const Domain* domain) noexcept;
-  // Tries the links from number `first` on; false: no link reaches the address.
-  bool resolve(const std::shared_ptr<Route>& route, uint32_t first = 0);
 
   Parts parts_;
   Limits limits_;

@@ -40,7 +40,7 @@ inline bool row_address(const Rows& rows, uint64_t i, uint64_t* addr) noexcept {
 
 }  // namespace
 
-Flow* Endpoint::open_flow(uint64_t to) noexcept {
+Flow* TxPort::open_flow(uint64_t to) noexcept {
   try {
     return flow_of(to);
   } catch (const std::bad_alloc&) {
@@ -50,8 +50,8 @@ Flow* Endpoint::open_flow(uint64_t to) noexcept {
 
 // HOT. Requires the lock. A pointer for loads and stores of [addr, addr + length); null: they are not enough, or the
 // access is refused. As long as the lock is held, other accesses within the same region need no further check.
-[[gnu::always_inline]] inline std::byte* Endpoint::reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr,
-                                                             uint64_t length, uint32_t want, Flow** flow) noexcept {
+[[gnu::always_inline]] inline std::byte* TxPort::reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr,
+                                                           uint64_t length, uint32_t want, Flow** flow) noexcept {
   if (!plain_ || read_cntr_ != nullptr || write_cntr_ != nullptr) [[unlikely]]
     return nullptr;
   const uint64_t to = dest_of(dest);
@@ -66,16 +66,16 @@ Flow* Endpoint::open_flow(uint64_t to) noexcept {
   return there != nullptr ? there : mover_.learn(route, key, addr, length, want);
 }
 
-[[gnu::always_inline]] inline void Endpoint::count_now(Route& route, OpKind kind, AtomicFamily family,
-                                                       Datatype datatype, uint64_t key, uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void TxPort::count_now(Route& route, OpKind kind, AtomicFamily family, Datatype datatype,
+                                                     uint64_t key, uint64_t bytes) noexcept {
   if (kind != OpKind::read) Mover::tell_changed(route);
   ++domain_->statistics.direct;
   domain_->statistics.bytes += bytes;
   model_.count(route, kind, family, datatype, key, 0, bytes, false, false);
 }
 
-bool Endpoint::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr,
-                        uint64_t key) noexcept {
+bool TxPort::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr,
+                      uint64_t key) noexcept {
   const DomainLock guard(domain_);
   const bool write = kind == OpKind::write;
   Flow* flow;
@@ -93,8 +93,8 @@ bool Endpoint::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t
 }
 
 // The copy outside the lock, under its own activity word. False: a page failed, the peer died, the endpoint was closed.
-[[gnu::noinline]] bool Endpoint::move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow,
-                                               std::byte* there, uint64_t key) noexcept {
+[[gnu::noinline]] bool TxPort::move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow,
+                                             std::byte* there, uint64_t key) noexcept {
   domain_->assert_held();
   const bool write = kind == OpKind::write;
   // The address vector and the route may change outside the lock.
@@ -110,7 +110,7 @@ bool Endpoint::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t
   return done;
 }
 
-uint64_t Endpoint::move_rows_now(OpKind kind, const Rows& rows, uint64_t dest, uint64_t key) noexcept {
+uint64_t TxPort::move_rows_now(OpKind kind, const Rows& rows, uint64_t dest, uint64_t key) noexcept {
   const bool write = kind == OpKind::write;
   const uint32_t want = write ? mem::kRemoteWrite : mem::kRemoteRead;
   uint64_t done = 0, addr = 0;
@@ -152,7 +152,7 @@ uint64_t Endpoint::move_rows_now(OpKind kind, const Rows& rows, uint64_t dest, u
   return done;
 }
 
-Updated Endpoint::update_now(const Update& update, uint64_t dest, uint64_t addr, uint64_t key) noexcept {
+Updated TxPort::update_now(const Update& update, uint64_t dest, uint64_t addr, uint64_t key) noexcept {
   const uint64_t size = datatype_size(update.datatype);
   const uint32_t want = want_of(update.family, update.op);
   const auto at = [&](auto* list, uint64_t element) { return list != nullptr ? list + element * size : nullptr; };
@@ -194,7 +194,7 @@ Updated Endpoint::update_now(const Update& update, uint64_t dest, uint64_t addr,
   return {done, false};
 }
 
-Updated Endpoint::update_rows_now(const Update& update, const Rows& rows, uint64_t dest, uint64_t key) noexcept {
+Updated TxPort::update_rows_now(const Update& update, const Rows& rows, uint64_t dest, uint64_t key) noexcept {
   const uint64_t size = datatype_size(update.datatype), n = rows.bytes / size;
   const uint32_t want = want_of(update.family, update.op);
   const uint64_t hold = std::clamp<uint64_t>(kUpdateBytesPerHold / std::max<uint64_t>(rows.bytes, 1), 1, kRowsPerHold);

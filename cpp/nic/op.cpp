@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
@@ -13,18 +14,14 @@ namespace {
 
 constexpr uint64_t kLongSendBytes = uint64_t{64} << 10;  // sending an operation of this size takes about 10 us
 
-std::span<const std::byte> as_bytes(const std::string& text) noexcept {
-  return std::as_bytes(std::span(text));
-}
-
 }  // namespace
 
-Op* Endpoint::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm,
-                      uint64_t total, bool inject_call) {
+Op* TxPort::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm, uint64_t total,
+                    bool inject_call) {
   domain_->assert_held();
-  Op* op = domain_->ops_.add();
+  Op* op = domain_->operations().add();
   op->set_kind(kind);
-  op->ep = this;
+  op->tx = this;
   op->flow = flow.shared_from_this();
   op->wants_completion = wants;
   op->inject_call = inject_call;
@@ -42,7 +39,7 @@ Op* Endpoint::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint6
   return op;
 }
 
-Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
+Refusal TxPort::check_unfinished(uint64_t flags, bool* wants) const {
   if ((flags & (flag::kIfUnfinished | flag::kOnlyNow)) != 0) [[unlikely]] {
     if ((flags & flag::kOnlyNow) != 0) return Refusal::not_now;
     if (!tx_cq_->has_room()) return Refusal::cq_full;
@@ -55,21 +52,21 @@ Refusal Endpoint::check_unfinished(uint64_t flags, bool* wants) const {
 }
 
 // Appends an operation to its flow's waiting operations, and submits as many as possible. Returns its number.
-uint64_t Endpoint::queue_op(Op* op) {
+uint64_t TxPort::queue_op(Op* op) {
   domain_->assert_held();
   // During a long send, leave acknowledgements to the sender's next poll: the engine would compete with the sender.
-  if (op->total >= kLongSendBytes) domain_->nic_->note_app();
+  if (op->total >= kLongSendBytes) domain_->nic()->note_app();
   const std::shared_ptr<Flow> flow = op->flow;
   const uint64_t id = op->id;  // advance() may end the operation, and its Op may be reused
   if (!flow->waits() && advance_safely(op)) [[likely]]
     return id;
   domain_->wait(op);
   domain_->pump(*flow);
-  if (flow->waits() && !flow->route->resolving) domain_->nic_->need_engine();
+  if (flow->waits() && !flow->route->resolving) domain_->nic()->need_engine();
   return id;
 }
 
-uint64_t Endpoint::hold(Op* op) {
+uint64_t TxPort::hold(Op* op) {
   domain_->assert_held();
   const uint64_t id = op->id;  // ring() may end the operation
   const bool wants = op->holds_cq_room;
@@ -82,7 +79,7 @@ uint64_t Endpoint::hold(Op* op) {
   return id;
 }
 
-void Endpoint::ring(bool followed) {
+void TxPort::ring(bool followed) {
   domain_->assert_held();
   if (held_.empty()) return;
   if (CommandQueue* const commands = model_.commands(); commands != nullptr) commands->ring(followed);
@@ -101,12 +98,12 @@ void Endpoint::ring(bool followed) {
   }
   for (const auto& flow : flows) domain_->pump(*flow);
   if (std::ranges::any_of(flows, [](const auto& flow) { return flow->waits() && !flow->route->resolving; })) {
-    domain_->nic_->need_engine();
+    domain_->nic()->need_engine();
   }
 }
 
 // Ends an operation that is in no waiting list: reports it, returns its buffers, recycles the Op.
-void Endpoint::finish(Op* op) noexcept {
+void TxPort::finish(Op* op) noexcept {
   domain_->assert_held();
   if (trace_ != nullptr) [[unlikely]]
     record(TraceKind::end, *op);
@@ -124,26 +121,26 @@ void Endpoint::finish(Op* op) noexcept {
       end_batch(op, *flow->route);
       break;
     case OpKind::cm:
-      report_cm(op, *flow->route);
+      cm_.report(*op, *flow->route);
       break;
     case OpKind::send:
-      end_send(op, *flow);
+      messages_.end(op, *flow);
       break;
     case OpKind::pull:
-      port_owner_->pulled(op->pull().of, op->status);
+      op->pull().port->pulled(op->pull().of, op->status);
       break;
   }
   if (model_.reorder()) [[unlikely]]
     forget_kept(op);
   domain_->release_cookies(op);
-  domain_->ops_.remove(op);
+  domain_->operations().remove(op);
 }
 
-void Endpoint::end_access(Op* op, Route& route) noexcept {
+void TxPort::end_access(Op* op, Route& route) noexcept {
   const Op::Access& a = op->access();
   if (!a.device_result.empty() && op->status == Status::ok) [[unlikely]] {
     op->status =
-        copy_device(domain_->nic_->devices(), a.device_result, a.device_results, op->held.data() + a.device_at, false);
+        copy_device(domain_->nic()->devices(), a.device_result, a.device_results, op->held.data() + a.device_at, false);
   }
   if (op->counted && op->status == Status::ok)
     model_.count(route, op->kind, a.family, a.datatype, a.remote[0].key, op->flags, op->total, false, true);
@@ -157,7 +154,7 @@ void Endpoint::end_access(Op* op, Route& route) noexcept {
   }
 }
 
-void Endpoint::end_batch(Op* op, Route& route) noexcept {
+void TxPort::end_batch(Op* op, Route& route) noexcept {
   const Op::Batch& b = op->batch();
   if (op->status == Status::ok) [[likely]] {
     complete_op(op, completion_flags(b.reads ? OpKind::read : OpKind::write, {}));
@@ -167,7 +164,7 @@ void Endpoint::end_batch(Op* op, Route& route) noexcept {
   }
 }
 
-void Endpoint::complete_op(Op* op, uint64_t flags) noexcept {
+void TxPort::complete_op(Op* op, uint64_t flags) noexcept {
   if (op->counter) [[unlikely]] {
     if (op->wants_completion) tx_cq_->push_local(op->context, flags, op->total & length_mask_);
     op->counter->add(op->counter->counts_bytes ? op->total : 1);
@@ -177,44 +174,15 @@ void Endpoint::complete_op(Op* op, uint64_t flags) noexcept {
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 
-bool Endpoint::drops(const Op* op) noexcept {
+bool TxPort::drops(const Op* op) noexcept {
   if (state_ != State::closed || !config_.close_drops) return false;
   domain_->release_context(op->context);
   return true;
 }
 
-// The text is empty if there is no memory for it.
-std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range, Status status,
-                                   const Route& route) const noexcept {
-  try {
-    return describe(what, range, route, status);
-  } catch (const std::bad_alloc&) {
-    return {};
-  }
-}
-
-[[gnu::noinline]] void Endpoint::report_cm(Op* op, const Route& route) noexcept {
-  if (!cm_) return;
-  CmEvent event;
-  event.token = cm_token_;
-  event.kind = op->status == Status::ok ? CmKind::delivered : CmKind::failed;
-  event.what = op->connect().kind;
-  event.connection = op->connect().connection;
-  event.status = op->status;
-  if (op->status != Status::ok) {
-    const std::string text = failure_text("connection request", {}, op->status, route);
-    try {
-      event.data.assign(as_bytes(text).begin(), as_bytes(text).end());
-    } catch (const std::bad_alloc&) {
-      event.data.clear();
-    }
-  }
-  (void)cm_->push(std::move(event));
-}
-
-[[gnu::noinline]] void Endpoint::end_part(Op* op, Route& route) noexcept {
+[[gnu::noinline]] void TxPort::end_part(Op* op, Route& route) noexcept {
   Op* const parent = op->parent;
-  *op->access().status_out = domain_->config_.statuses[op->status].err;
+  *op->access().status_out = domain_->config().statuses[op->status].err;
   Op::Batch& batch = parent->batch();
   if (op->status != Status::ok && parent->status == Status::ok) {
     parent->status = op->status;
@@ -224,10 +192,10 @@ std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range
   if (--batch.children == 0 && parent->submitted) finish(parent);
 }
 
-[[gnu::noinline]] void Endpoint::report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range,
-                                                Route& route) noexcept {
+[[gnu::noinline]] void TxPort::report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range,
+                                              Route& route) noexcept {
   if (drops(op)) return;
-  fail(op->context, flags, op->status, failure_text(what, range, op->status, route), op->total, range, &route);
+  fail(op->context, flags, op->status, explain_safely(*this, what, range, route, op->status), op->total, range, &route);
   if (op->counter) {
     op->counter->add_errors(1);
   } else {
@@ -236,7 +204,7 @@ std::string Endpoint::failure_text(const char* what, const wire::RmaRange& range
   if (op->status == Status::no_endpoint) route.set_lost();
 }
 
-bool Endpoint::advance_safely(Op* op) noexcept {
+bool TxPort::advance_safely(Op* op) noexcept {
   try {
     return advance(op);
   } catch (const std::exception&) {  // out of memory; answers to frames already sent find no operation
@@ -247,7 +215,7 @@ bool Endpoint::advance_safely(Op* op) noexcept {
 }
 
 // Submits a waiting operation as far as possible. True: it left the waiting list (all frames sent, or it has ended).
-bool Endpoint::advance(Op* op) {
+bool TxPort::advance(Op* op) {
   domain_->assert_held();
   if (op->held_back) return false;
   Flow& flow = *op->flow;
@@ -259,7 +227,7 @@ bool Endpoint::advance(Op* op) {
     return true;
   }
   if (!t.ready) {
-    if (!t.resolving && !domain_->nic_->resolve(flow.route)) {
+    if (!t.resolving && !domain_->nic()->resolve(flow.route)) {
       op->status = Status::no_endpoint;
       finish(op);
       return true;
@@ -278,8 +246,8 @@ bool Endpoint::advance(Op* op) {
   if ((flow.copying & must_not_pass) != 0 && !op->counted) return false;
   // Frames stay in order behind earlier frames; loads and stores would overtake these.
   const bool ordered_behind = (flow.busy & must_not_pass) != 0;
-  if (op->kind == OpKind::cm) return advance_cm(op);
-  if (op->kind == OpKind::send) return advance_send(op);
+  if (op->kind == OpKind::cm) return cm_.advance(op);
+  if (op->kind == OpKind::send) return messages_.advance(op);
   if (op->kind == OpKind::pull) return advance_pull(op);
   Op::Access& access = op->access();
   if (access.data_done) {
@@ -337,7 +305,7 @@ bool Endpoint::advance(Op* op) {
 }
 
 // The first frame of an operation goes out.
-void Endpoint::begin_frames(Op* op) noexcept {
+void TxPort::begin_frames(Op* op) noexcept {
   if (op->counted) return;
   op->counted = true;
   op->peer = op->flow->route->peer.get();
@@ -345,7 +313,7 @@ void Endpoint::begin_frames(Op* op) noexcept {
   ++domain_->statistics.framed;
 }
 
-wire::Frame Endpoint::frame_of(const Op& op) const noexcept {
+wire::Frame TxPort::frame_of(const Op& op) const noexcept {
   const Route& t = *op.flow->route;
   wire::Frame f;
   f.op_id = op.id;
@@ -355,7 +323,7 @@ wire::Frame Endpoint::frame_of(const Op& op) const noexcept {
   return f;
 }
 
-bool Endpoint::advance_frames(Op* op) {
+bool TxPort::advance_frames(Op* op) {
   Route& t = *op->flow->route;
   Op::Access& access = op->access();
   begin_frames(op);
@@ -474,13 +442,13 @@ bool Endpoint::advance_frames(Op* op) {
   return true;
 }
 
-bool Endpoint::stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
-                     uint64_t total) {
+bool TxPort::stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
+                   uint64_t total) {
   op->held.resize(total);
   op->local.set({op->held.data(), total});
   op->access().device_result.set(written_to);
   op->access().device_results = device;
-  op->status = copy_device(domain_->nic_->devices(), read_from, device, op->held.data(), true);
+  op->status = copy_device(domain_->nic()->devices(), read_from, device, op->held.data(), true);
   return op->status == Status::ok;
 }
 
@@ -490,11 +458,11 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   Domain* const domain = domain_of(frame.op_id);
   if (domain == nullptr) return;
   const DomainLock guard(domain);
-  Op* op = domain->ops_.find(frame.op_id);
+  Op* op = domain->operations().find(frame.op_id);
   if (op == nullptr || op->peer != peer.get() || op->frames_out == 0) return;  // canceled, or another peer's operation
   const auto status = static_cast<Status>(frame.status);
   if (op->kind == OpKind::send) {
-    op->ep->on_reply(op, status, 0, {});
+    op->tx->messages().on_reply(op, status, 0, {});
     return;
   }
   if ((frame.flags & (wire::kFrameNoRoom | wire::kFrameRoom)) != 0) [[unlikely]] {
@@ -521,16 +489,16 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   }
   --op->frames_out;
   if (op->frames_out == 0 && op->submitted && !op->flow->waits()) [[likely]] {
-    op->ep->finish(op);
+    op->tx->finish(op);
     return;
   }
   const std::shared_ptr<Flow> flow = op->flow;
   if (op->frames_out == 0 && op->submitted) {
-    op->ep->finish(op);
+    op->tx->finish(op);
   } else if (op->status != Status::ok && !op->submitted) {
     domain->stop_waiting(op);  // the operation failed: do not send its remaining frames
     op->submitted = true;
-    if (op->frames_out == 0) op->ep->finish(op);
+    if (op->frames_out == 0) op->tx->finish(op);
   }
   if (flow->waits()) domain->pump(*flow);
 }

@@ -22,7 +22,8 @@
 namespace weft::nic {
 
 class Counter;
-class Endpoint;
+class RxPort;
+class TxPort;
 struct Flow;
 struct Route;
 
@@ -105,12 +106,13 @@ struct Op {
   };
   struct Pull {
     RxPull of;
-    uint64_t at_total = 0;  // bytes asked for
+    RxPort* port = nullptr;  // which asked for it
+    uint64_t at_total = 0;   // bytes asked for
   };
 
   uint64_t id = 0;                   // the number in its answers; 0: unused
   uint64_t sequence = 0;             // in the order of posting
-  Endpoint* ep = nullptr;            // outlives its operations
+  TxPort* tx = nullptr;              // outlives its operations
   std::shared_ptr<Flow> flow;        // to the target
   Op* next = nullptr;                // in the flow's list of waiting operations
   const link::Peer* peer = nullptr;  // set with the first frame; the loss of the peer ends the operation
@@ -121,7 +123,7 @@ struct Op {
   OpKind kind{};
   bool wants_completion = false, inject_call = false, submitted = false, holds_cq_room = false, counted = false;
   bool asks_room = false;
-  bool held_back = false;            // FI_MORE: begins at Endpoint::ring()
+  bool held_back = false;            // FI_MORE: begins at TxPort::ring()
   Op* parent = nullptr;              // part of a vectored call: the call's Op
   ShortList<iovec> local;            // the caller's buffers, or `held`
   std::vector<std::byte> held;       // copy of the data (inject, operands of atomics, data from or to a device)

@@ -36,7 +36,7 @@ uint64_t Parking::token_of(const link::Peer& peer, const wire::CallRequest& requ
 void Parking::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                     std::span<const std::byte> payload) {
   const auto parsed = wire::parse_call(payload);
-  if (!parsed || frame.access.length != payload.size() || payload.size() > nic_->limits_.atomic_bytes_max ||
+  if (!parsed || frame.access.length != payload.size() || payload.size() > nic_->limits().atomic_bytes_max ||
       frame.family != static_cast<uint8_t>(AtomicFamily::fetch)) {
     nic_->answer(peer, frame, Status::protocol, {});
     return;
@@ -87,7 +87,7 @@ Parking::Result Parking::run(const link::Peer* peer, const wire::Frame& frame, w
                              std::span<const std::byte> in, std::span<std::byte> out, bool look) noexcept {
   Result result;
   const bool watches = (request.flags & wire::kCallWatch) != 0;
-  const std::lock_guard serving(nic_->serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
+  const std::lock_guard serving(nic_->serve_lock());  // SYNC POINT: quiesce() takes this lock after revoking the key
   mem::MrView view;
   result.status = nic_->table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key,
                                       frame.access.addr, watches ? in.size() : sizeof(sync::Head),

@@ -58,14 +58,14 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
     domain->tell_groups(*route, Status::ok);
     return;
   }
-  for (Flow *flow = domain->waiting_, *next = nullptr; flow != nullptr; flow = next) {
+  for (Flow *flow = domain->first_waiting(), *next = nullptr; flow != nullptr; flow = next) {
     next = flow->next_waiting;
     if (flow->route != route) continue;
     const std::shared_ptr<Flow> kept = flow->shared_from_this();
     while (Op* op = flow->first) {
       domain->stop_waiting(op);
       op->status = status;
-      op->ep->finish(op);
+      op->tx->finish(op);
     }
   }
   domain->tell_groups(*route, status);
@@ -100,12 +100,12 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     const auto end = [&](Op* op) {
       domain->stop_waiting(op);
       op->status = peer->down_status();
-      op->ep->finish(op);
+      op->tx->finish(op);
     };
     // End the operations in the order of posting. Out of memory for a list, one at a time, which takes longer.
     std::vector<Op*> lost;
     try {
-      domain->ops_.each([&](Op* op) {
+      domain->operations().each([&](Op* op) {
         if (is_lost(op)) lost.push_back(op);
       });
     } catch (const std::bad_alloc&) {
@@ -114,26 +114,25 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     std::ranges::sort(lost, {}, &Op::sequence);
     for (Op* op : lost) end(op);
     for (Op* first = nullptr;; first = nullptr) {
-      domain->ops_.each([&](Op* op) {
+      domain->operations().each([&](Op* op) {
         if (is_lost(op) && (first == nullptr || op->sequence < first->sequence)) first = op;
       });
       if (first == nullptr) break;
       end(first);
     }
-    for (size_t i = 0; i < domain->groups_.size(); ++i) domain->groups_[i]->on_peer_down(*peer);
+    for (size_t i = 0; i < domain->groups().size(); ++i) domain->groups()[i]->on_peer_down(*peer);
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
-      if (!ep || ep->domain_ != domain || !ep->cm_ || ep->fixed_dest_ >= ep->flows_.size()) continue;
-      const auto& flow = ep->flows_[ep->fixed_dest_];
+      if (!ep || ep->domain() != domain || !ep->cm().bound() || ep->dest_of(0) >= ep->flows().size()) continue;
+      const auto& flow = ep->flows()[ep->dest_of(0)];
       if (!flow || !flow->route->ready || flow->route->peer != peer) continue;
       CmEvent event;
-      event.token = ep->cm_token_;
       event.kind = CmKind::lost;
       event.status = peer->down_status();
-      (void)ep->cm_->push(std::move(event));
+      ep->cm().tell(std::move(event));
     }
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
-      if (!ep || ep->domain_ != domain) continue;
-      for (const auto& flow : ep->flows_) {
+      if (!ep || ep->domain() != domain) continue;
+      for (const auto& flow : ep->flows()) {
         if (flow && flow->route->ready && flow->route->peer == peer) flow->forget_messages();
       }
     }
@@ -147,7 +146,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   }
   downs_.fetch_add(1, std::memory_order_seq_cst);
   for (const std::shared_ptr<Endpoint>& ep : eps_) {  // wakes threads that sleep on a queue: a peer is lost
-    if (ep && ep->tx_cq_) ep->tx_cq_->event.notify();
+    if (ep && ep->queue() != nullptr) ep->queue()->event.notify();
   }
 }
 

@@ -21,11 +21,12 @@ PostResult Endpoint::post_receive(const ReceiveArgs& args) {
   wire::EpAddress from;
   {
     const DomainLock guard(domain_);
-    if (args.source >= av_->entries_.size() || !av_->entries_[args.source]) return {Refusal::bad_address};
-    from = av_->entries_[args.source]->address;
+    const std::shared_ptr<Route> route = av_->route(args.source);
+    if (!route) return {Refusal::bad_address};
+    from = route->address;
   }
   // Frames from processes of this host have the address on this host.
-  from = domain_->nic_->local_name(from).value_or(from);
+  from = domain_->nic()->local_name(from).value_or(from);
   return port->post(args, &from);
 }
 
@@ -63,7 +64,7 @@ void Endpoint::on_receive_room() noexcept {
 Endpoint* Nic::live_ep(const wire::Frame& frame) const noexcept {
   if (frame.ep_index >= live_eps_.size()) return nullptr;
   Endpoint* const ep = live_eps_[frame.ep_index].load(std::memory_order_acquire);
-  return ep != nullptr && ep->generation_ == frame.ep_generation ? ep : nullptr;
+  return ep != nullptr && ep->generation() == frame.ep_generation ? ep : nullptr;
 }
 
 // HOT. The port of a frame's endpoint; null: the endpoint is closed, or receives no messages.
@@ -200,15 +201,14 @@ void Nic::forget_messages(const link::Peer& peer) noexcept {
     if (known_.erase(peer.number) == 0) return;
   }
   for (const std::shared_ptr<Endpoint>& ep : eps_) {
-    if (ep && ep->port_owner_) ep->port_owner_->context().peer_down(peer.number);
+    if (ep && ep->port() != nullptr) ep->port()->context().peer_down(peer.number);
   }
   wake_pulls();  // those from the peer end with an error
 }
 
 // ---- pulls by frames -----------------------------------------------------------------------------------------------
 
-bool Endpoint::pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept try {
-  RxPort& port = *port_owner_;
+bool TxPort::pull_by_frames(RxPort& port, const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept try {
   std::vector<iovec> here = port.buffers_of(pull);
   const DomainLock guard(domain_);
   if (state_ != State::enabled) return false;
@@ -218,13 +218,14 @@ bool Endpoint::pull_by_frames(const RxPull& pull, const std::shared_ptr<link::Pe
   Op* op = make_op(OpKind::pull, *flow, false, 0, 0, 0, pull.bytes, true);
   op->local.set(here);
   op->pull().of = pull;
+  op->pull().port = &port;
   (void)queue_op(op);
   return true;
 } catch (const std::bad_alloc&) {
   return false;
 }
 
-bool Endpoint::advance_pull(Op* op) {
+bool TxPort::advance_pull(Op* op) {
   Route& route = *op->flow->route;
   Op::Pull& pull = op->pull();
   if (!op->counted) domain_->statistics.bytes += op->total;
@@ -259,7 +260,7 @@ void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
   Status status = Status::stale_key;
   if (Domain* const domain = domain_of(frame.pull.message); domain != nullptr) {
     const DomainLock guard(domain);
-    const Op* op = domain->ops_.find(frame.pull.message);
+    const Op* op = domain->operations().find(frame.pull.message);
     const auto n = static_cast<uint64_t>(std::max(frame.status, 0));
     if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->send().has_id) {
       if (frame.pull.offset > op->total || n > op->total - frame.pull.offset || n > peer->payload_max) {

@@ -72,10 +72,10 @@ void MemoryRegion::enable_mapped(const std::shared_ptr<MemoryRegion>& mapping) {
 
 // Enters a region with a late key in the table. Peers find the region disabled until publish() is done.
 void MemoryRegion::enter(std::optional<uint64_t> key) {
-  Nic& nic = *domain_->nic_;
-  if (domain_->config_.prov_key == key.has_value() || key == wire::kKeyNotAvail) {
-    throw Error(fi_err::kEINVAL, domain_->config_.prov_key ? "the keys of this domain are made by the NIC"
-                                                           : "a key is needed to enable the region");
+  Nic& nic = *domain_->nic();
+  if (domain_->config().prov_key == key.has_value() || key == wire::kKeyNotAvail) {
+    throw Error(fi_err::kEINVAL, domain_->config().prov_key ? "the keys of this domain are made by the NIC"
+                                                            : "a key is needed to enable the region");
   }
   const std::lock_guard objects(nic.objects_mutex_);  // excludes a thread that binds a counter now
   mem::MrRequest request;
@@ -83,11 +83,11 @@ void MemoryRegion::enter(std::optional<uint64_t> key) {
   Entry& later = *rare_->later;
   request.base = later.base;
   request.access = later.access;
-  request.domain = static_cast<uint16_t>(domain_->index_);
+  request.domain = static_cast<uint16_t>(domain_->index());
   request.notes = later.notes;
   request.guard = later.guard ? &*later.guard : nullptr;
   request.client_key = key;
-  request.fetches_need_both = domain_->config_.fetches_need_both;
+  request.fetches_need_both = domain_->config().fetches_need_both;
   for (const BoundCounter& bound : counters()) request.access |= notify_flags(bound.flags);
   slot_ = nic.table().insert(request);
   key_.store(nic.table().mr(slot_).key, std::memory_order_relaxed);
@@ -103,22 +103,22 @@ void MemoryRegion::publish(std::optional<uint64_t> key) {
   if (ep_ != 0 && rare_ != nullptr && !rare_->eps.empty()) {
     std::vector<uint32_t> all{ep_};
     all.insert(all.end(), rare_->eps.begin(), rare_->eps.end());
-    domain_->nic_->table().bind_eps(slot_, all);
+    domain_->nic()->table().bind_eps(slot_, all);
   } else if (ep_ != 0) {
-    domain_->nic_->table().bind_eps(slot_, {&ep_, 1});
+    domain_->nic()->table().bind_eps(slot_, {&ep_, 1});
   }
-  domain_->nic_->table().enable(slot_);
+  domain_->nic()->table().enable(slot_);
 }
 
 bool MemoryRegion::disable(std::string* why) {
   const State before = begin_change();
   if (before == State::closed) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
   if (before == State::enabled && remote_) {
-    domain_->nic_->table().disable(slot_);
-    domain_->nic_->land_late();
-    *why = domain_->nic_->quiesce(slot_);
+    domain_->nic()->table().disable(slot_);
+    domain_->nic()->land_late();
+    *why = domain_->nic()->quiesce(slot_);
     if (!why->empty()) {
-      domain_->nic_->table().enable(slot_);
+      domain_->nic()->table().enable(slot_);
       end_change(before);
       return false;
     }
@@ -128,12 +128,12 @@ bool MemoryRegion::disable(std::string* why) {
 }
 
 uint64_t MemoryRegion::base() const noexcept {
-  return remote_ && !closed() ? mem::load_relaxed(domain_->nic_->table().mr(slot_).base) : 0;
+  return remote_ && !closed() ? mem::load_relaxed(domain_->nic()->table().mr(slot_).base) : 0;
 }
 
 bool MemoryRegion::used_up() const noexcept {
   if (!remote_ || closed()) return false;
-  const mem::MrEntry& e = domain_->nic_->table().mr(slot_);
+  const mem::MrEntry& e = domain_->nic()->table().mr(slot_);
   return (mem::load_relaxed(e.access) & mem::kMrSingleUse) != 0 &&
          mem::state_of(e.state.load(std::memory_order_acquire)) == mem::MrState::closing;
 }
@@ -154,24 +154,24 @@ bool MemoryRegion::close_at_once() noexcept {
     return false;
   }
   if (remote_) {
-    mem::Table& table = domain_->nic_->table();
+    mem::Table& table = domain_->nic()->table();
     if (before == State::enabled) {
       table.begin_close(slot_);
-      if (!domain_->nic_->quiet(slot_)) {
+      if (!domain_->nic()->quiet(slot_)) {
         table.reopen(slot_);
         end_change(before);
         return false;
       }
     }
     table.release(slot_);
-    domain_->nic_->wake_parked();
+    domain_->nic()->wake_parked();
   }
   end_change(State::closed);
   return true;
 }
 
 bool MemoryRegion::revoke(bool was_enabled, std::string* why) {
-  Nic& nic = *domain_->nic_;
+  Nic& nic = *domain_->nic();
   if (was_enabled) {
     nic.table().begin_close(slot_);
     nic.land_late();

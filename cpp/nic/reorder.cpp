@@ -52,8 +52,8 @@ std::vector<bool> Reorder::land_some(uint64_t bytes, bool ordered) {
   return left;
 }
 
-Ordered Endpoint::ordered(const Flow& flow, OpKind kind, AtomicFamily family, AtomicOp op, Datatype datatype,
-                          uint64_t key, uint64_t flags, uint64_t bytes) const noexcept {
+Ordered TxPort::ordered(const Flow& flow, OpKind kind, AtomicFamily family, AtomicOp op, Datatype datatype,
+                        uint64_t key, uint64_t flags, uint64_t bytes) const noexcept {
   Ordered o;
   o.flow = &flow;
   o.bytes = bytes;
@@ -67,12 +67,12 @@ Ordered Endpoint::ordered(const Flow& flow, OpKind kind, AtomicFamily family, At
   return o;
 }
 
-uint64_t Endpoint::order_of(const Ordered& what) const noexcept {
+uint64_t TxPort::order_of(const Ordered& what) const noexcept {
   return aliases_.at(what.lane).msg_order;
 }
 
 // Called before an operation starts; true: keep it. The caller holds the domain's lock throughout.
-bool Endpoint::reorders(const Ordered& what, uint64_t flags) {
+bool TxPort::reorders(const Ordered& what, uint64_t flags) {
   domain_->assert_held();
   Reorder& r = *model_.reorder();
   if ((flags & flag::kFence) != 0) {
@@ -104,54 +104,52 @@ bool Endpoint::reorders(const Ordered& what, uint64_t flags) {
   return (flags & kAtOnce) == 0 && r.kept.size() < Reorder::kKeptMax && r.below(2) == 0;
 }
 
-uint64_t Endpoint::keep(Op* op, const Ordered& what) {
+uint64_t TxPort::keep(Op* op, const Ordered& what) {
   domain_->assert_held();
-  Nic& nic = *domain_->nic_;
+  Nic& nic = *domain_->nic();
   Reorder& r = *model_.reorder();
   try {
     r.kept.push_back({op, what, static_cast<uint32_t>(r.below(kLagMax)), nic.clock().now_ns() + Reorder::kDueNs});
   } catch (const std::bad_alloc&) {
     return queue_op(op);
   }
-  nic.kept_ops_.fetch_add(1, std::memory_order_relaxed);
-  nic.waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  nic.add_kept();
   nic.need_engine();
   return op->id;
 }
 
 // Submits the i-th kept operation.
-void Endpoint::release(size_t i) {
+void TxPort::release(size_t i) {
   Op* const op = model_.reorder()->kept[i].op;
   forget_kept(i);
   (void)queue_op(op);
 }
 
-void Endpoint::forget_kept(size_t i) noexcept {
+void TxPort::forget_kept(size_t i) noexcept {
   model_.reorder()->kept.erase(model_.reorder()->kept.begin() + static_cast<std::ptrdiff_t>(i));
-  domain_->nic_->kept_ops_.fetch_sub(1, std::memory_order_relaxed);
-  domain_->nic_->waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+  domain_->nic()->drop_kept();
 }
 
-void Endpoint::forget_kept(const Op* op) noexcept {
+void TxPort::forget_kept(const Op* op) noexcept {
   if (model_.reorder() == nullptr) return;
   const auto it = std::ranges::find(model_.reorder()->kept, op, &Reorder::Kept::op);
   if (it != model_.reorder()->kept.end()) forget_kept(static_cast<size_t>(it - model_.reorder()->kept.begin()));
 }
 
 // Submits all kept operations, in an order chosen by the seed: none of them must follow another.
-void Endpoint::release_kept() {
+void TxPort::release_kept() {
   domain_->assert_held();
   Reorder& r = *model_.reorder();
   while (!r.kept.empty()) release(r.below(r.kept.size()));
 }
 
-void Endpoint::release_all() {
+void TxPort::release_all() {
   domain_->assert_held();
   land_all();
   release_kept();
 }
 
-size_t Endpoint::release_due(uint64_t now_ns) {
+size_t TxPort::release_due(uint64_t now_ns) {
   domain_->assert_held();
   Reorder& r = *model_.reorder();
   size_t n = 0;
@@ -165,15 +163,15 @@ size_t Endpoint::release_due(uint64_t now_ns) {
 }
 
 // Performs a write as Reorder::Late and reports its completion if requested; false: the write cannot be late.
-bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, uint64_t total, bool wants) {
+bool TxPort::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, uint64_t total, bool wants) {
   domain_->assert_held();
   Reorder& r = *model_.reorder();
-  Nic& nic = *domain_->nic_;
+  Nic& nic = *domain_->nic();
   Route& route = *flow.route;
   constexpr uint64_t kPlain = kFlushes | flag::kRemoteCqData | flag::kIfUnfinished | flag::kOnlyNow | flag::kFence;
   if (args.kind != OpKind::write || args.device != 0 || args.remote.size() != 1 || (args.flags & kPlain) != 0 ||
       total == 0 || total > Reorder::kLateBytesMax || r.late.size() >= Reorder::kLateMax || route.ep_entry == nullptr ||
-      nic.late_writes_.load(std::memory_order_relaxed) >= kLatePagesMax || r.below(2) != 0) {
+      nic.late_writes() >= kLatePagesMax || r.below(2) != 0) {
     return false;
   }
   const wire::RmaRange& range = args.remote[0];
@@ -200,8 +198,7 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
   // closes the region waits until the write has landed.
   const mem::MrEntry* const entry = route.translations[translation_of(range.key)].entry;
   r.late.back().activity = nic.begin_long_activity(static_cast<uint32_t>(entry - &route.peer->table.mr(0)));
-  nic.late_writes_.fetch_add(1, std::memory_order_relaxed);
-  nic.waiting_ops_.fetch_add(1, std::memory_order_seq_cst);
+  nic.add_late_write();
   nic.need_engine();
   ++domain_->statistics.direct;
   domain_->statistics.bytes += total;
@@ -211,9 +208,9 @@ bool Endpoint::write_late(Flow& flow, const RmaArgs& args, const Ordered& what, 
 }
 
 // Copies the rest of the i-th late write to the target's memory.
-void Endpoint::land(size_t i) noexcept {
+void TxPort::land(size_t i) noexcept {
   domain_->assert_held();
-  Nic& nic = *domain_->nic_;
+  Nic& nic = *domain_->nic();
   Reorder::Late l = std::move(model_.reorder()->late[i]);
   model_.reorder()->late.erase(model_.reorder()->late.begin() + static_cast<std::ptrdiff_t>(i));
   for (size_t at = 0; at < l.packets.size(); ++at) {
@@ -225,16 +222,15 @@ void Endpoint::land(size_t i) noexcept {
     }
   }
   nic.end_long_activity(l.activity);
-  nic.late_writes_.fetch_sub(1, std::memory_order_relaxed);
-  nic.waiting_ops_.fetch_sub(1, std::memory_order_relaxed);
+  nic.drop_late_write();
 }
 
-void Endpoint::land_all() noexcept {
+void TxPort::land_all() noexcept {
   while (!model_.reorder()->late.empty()) land(0);
 }
 
 // True if an unreliable atomic is lost. `done`: it was performed and only its answer is lost.
-bool Endpoint::loses(const Ordered& what, bool* done) {
+bool TxPort::loses(const Ordered& what, bool* done) {
   if (what.cls != OpClass::atomic || !what.unordered || model_.reorder()->below(kLossesOneOf) != 0) return false;
   *done = model_.reorder()->below(2) == 0;
   return true;
@@ -243,7 +239,7 @@ bool Endpoint::loses(const Ordered& what, bool* done) {
 size_t Domain::release_due(uint64_t now_ns) {
   assert_held();
   size_t n = 0;
-  for (Endpoint* ep : reordering_) n += ep->release_due(now_ns);
+  for (TxPort* tx : reordering_) n += tx->release_due(now_ns);
   return n;
 }
 
@@ -253,7 +249,7 @@ void Nic::release_kept_now() {
     Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
-    for (Endpoint* ep : domain->reordering_) ep->release_kept();
+    for (TxPort* tx : domain->reordering()) tx->release_kept();
   }
 }
 
@@ -264,7 +260,7 @@ void Nic::land_late() noexcept {
     Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
-    for (Endpoint* ep : domain->reordering_) ep->land_all();
+    for (TxPort* tx : domain->reordering()) tx->land_all();
   }
 }
 

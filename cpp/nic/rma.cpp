@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
@@ -14,7 +15,7 @@
 
 namespace weft::nic {
 
-Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow) {
+Refusal TxPort::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow) {
   domain_->assert_held();
   if (state_ != State::enabled) [[unlikely]]
     return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
@@ -32,12 +33,12 @@ Refusal Endpoint::check_post(uint64_t dest, uint64_t flags, bool inject_call, bo
   return Refusal::none;
 }
 
-Flow* Endpoint::make_flow(uint64_t fi_addr) {
+Flow* TxPort::make_flow(uint64_t fi_addr) {
   domain_->assert_held();
-  if (fi_addr >= av_->entries_.size() || !av_->entries_[fi_addr]) return nullptr;
-  if (fi_addr >= flows_.size()) flows_.resize(av_->entries_.size());
+  std::shared_ptr<Route> shared = av_->route(fi_addr);
+  if (!shared) return nullptr;
+  if (fi_addr >= flows_.size()) flows_.resize(av_->slots());
   // Targets may admit a connected endpoint and refuse others, so other endpoints must not share its translations.
-  std::shared_ptr<Route> shared = av_->entries_[fi_addr];
   if (config_.own_vni) {
     shared = domain_->route_to({shared->address.nic, shared->address.pid, config_.vni, shared->address.reserved});
   }
@@ -46,13 +47,13 @@ Flow* Endpoint::make_flow(uint64_t fi_addr) {
   return flows_[fi_addr].get();
 }
 
-void Endpoint::drop_flow(uint64_t fi_addr) noexcept {
+void TxPort::drop_flow(uint64_t fi_addr) noexcept {
   domain_->assert_held();
-  if (fi_addr < flows_.size() && flows_[fi_addr]) end_message_flow(*flows_[fi_addr]);
+  if (fi_addr < flows_.size() && flows_[fi_addr]) messages_.end_flow(*flows_[fi_addr]);
   if (fi_addr < flows_.size()) flows_[fi_addr] = nullptr;  // operations under way keep the flow and end normally
 }
 
-bool Endpoint::may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept {
+bool TxPort::may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const noexcept {
   const Route& route = *flow.route;
   if ((flags & flag::kCommitComplete) != 0) return false;  // the owner flushes its file
   if (!route.ready || !route.peer->table.valid() || route.peer->dead()) return false;
@@ -60,20 +61,20 @@ bool Endpoint::may_go_direct(const Flow& flow, OpClass c, uint64_t flags) const 
   return (flags & flag::kFence) == 0 || !fence_holds(flow, ~uint64_t{0});
 }
 
-bool Endpoint::fence_holds(const Flow& flow, uint64_t sequence) const noexcept {
+bool TxPort::fence_holds(const Flow& flow, uint64_t sequence) const noexcept {
   domain_->assert_held();
   if ((flow.busy & kEveryClass) != 0) return true;
   if (!order_.fence_covers_all) return false;
   if (mover_.copies()) return true;
   bool earlier = false;
-  domain_->ops_.each([&](const Op* op) {
-    earlier = earlier || (op->ep == this && op->sequence < sequence && op->kind != OpKind::batch);
+  domain_->operations().each([&](const Op* op) {
+    earlier = earlier || (op->tx == this && op->sequence < sequence && op->kind != OpKind::batch);
   });
   return earlier;
 }
 
-PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
-                              uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
+PostResult TxPort::post_one(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key,
+                            uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
   if (length <= short_bytes_max_ && (flags & long_way_) == 0) [[likely]] {
     const PostLock guard(domain_);
     const uint64_t to = dest_of(dest);
@@ -107,9 +108,9 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
 }
 
 // post_one() for a peer that shares no memory: frames without trying direct access. Requires the domain's lock.
-[[gnu::noinline]] PostResult Endpoint::post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to,
-                                                          uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
-                                                          uint64_t imm, bool inject_call) {
+[[gnu::noinline]] PostResult TxPort::post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to,
+                                                        uint64_t addr, uint64_t key, uint64_t flags, uint64_t context,
+                                                        uint64_t imm, bool inject_call) {
   bool wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
   if (!admits(tx_cq_.get(), wants)) return {tx_cq_ ? Refusal::cq_full : Refusal::no_cq};
   if (const Refusal r = check_unfinished(flags, &wants); r != Refusal::none) return {r};
@@ -124,7 +125,7 @@ PostResult Endpoint::post_one(OpKind kind, void* local, uint64_t length, uint64_
 }
 
 // Sets the operation's local buffers: the caller's, or a copy if the caller may reuse its buffer at once.
-bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
+bool TxPort::keep_local(Op* op, std::span<const iovec> local) {
   if ((op->inject_call || (op->flags & flag::kInject) != 0) && op->kind == OpKind::write) {
     op->held.resize(op->total);
     op->status = gather(local, 0, op->held.data(), op->total);
@@ -136,9 +137,8 @@ bool Endpoint::keep_local(Op* op, std::span<const iovec> local) {
 }
 
 // noinline, so that post_one() sets up no stack frame for it.
-PostResult Endpoint::post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
-                                        uint64_t key, uint64_t flags, uint64_t context, uint64_t imm,
-                                        bool inject_call) {
+PostResult TxPort::post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest, uint64_t addr,
+                                      uint64_t key, uint64_t flags, uint64_t context, uint64_t imm, bool inject_call) {
   const iovec piece{local, length};
   const wire::RmaRange range{addr, length, key};
   RmaArgs args;
@@ -154,7 +154,7 @@ PostResult Endpoint::post_one_generally(OpKind kind, void* local, uint64_t lengt
 }
 
 // Replaces raw key handles by the peer's keys. Requires the domain's lock.
-std::span<const wire::RmaRange> Endpoint::named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const {
+std::span<const wire::RmaRange> TxPort::named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const {
   if (raw_keys_ == 0) [[likely]]
     return remote;
   for (size_t i = 0; i < remote.size(); ++i) {
@@ -163,7 +163,7 @@ std::span<const wire::RmaRange> Endpoint::named(std::span<const wire::RmaRange> 
   return {room, remote.size()};
 }
 
-PostResult Endpoint::post(const RmaArgs& asked) {
+PostResult TxPort::post(const RmaArgs& asked) {
   if (trace_ != nullptr) [[unlikely]] {
     const uint64_t began_ns = trace_->now_ns();
     return traced(asked.kind, asked.dest, sum_bytes(asked.remote), asked.remote.empty() ? 0 : asked.remote[0].key,
@@ -172,7 +172,7 @@ PostResult Endpoint::post(const RmaArgs& asked) {
   return post_untraced(asked);
 }
 
-PostResult Endpoint::post_untraced(const RmaArgs& asked) {
+PostResult TxPort::post_untraced(const RmaArgs& asked) {
   RmaArgs args = asked;
   const uint64_t total = args.local.size() == 1 ? args.local[0].iov_len : sum_bytes(args.local);
   const uint64_t remote_total = args.remote.size() == 1 ? args.remote[0].length : sum_bytes(args.remote);
@@ -197,8 +197,8 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
   if (const Status bar = barred(route); bar != Status::ok) [[unlikely]] {
     if (!wants && tx_cq_->full()) return {Refusal::cq_full};
     fail(args.context, completion_flags(args.kind, {}), bar,
-         describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, bar), total, args.remote[0],
-         &route);
+         explain(*this, args.kind == OpKind::read ? "read" : "write", args.remote[0], route, bar), total,
+         args.remote[0], &route);
     count_remote(args.kind == OpKind::read, true, 0);
     return {Refusal::none, true};
   }
@@ -231,7 +231,7 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
       case Moved::failed:
         if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
         fail(args.context, completion_flags(args.kind, {}), status,
-             describe(args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total,
+             explain(*this, args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total,
              args.remote[0], &route);
         if (status == Status::no_endpoint) route.set_lost();  // the next operation resolves the address again
         count_remote(args.kind == OpKind::read, true, 0);
@@ -258,7 +258,7 @@ PostResult Endpoint::post_untraced(const RmaArgs& asked) {
 }
 
 // The arguments of a transfer in its operation. False: op->status tells why not.
-bool Endpoint::take_args(Op* op, const RmaArgs& args) {
+bool TxPort::take_args(Op* op, const RmaArgs& args) {
   op->access().remote.set(args.remote);
   if (args.device == 0 || op->access().data_done) return keep_local(op, args.local);
   const bool write = args.kind == OpKind::write;
@@ -266,7 +266,7 @@ bool Endpoint::take_args(Op* op, const RmaArgs& args) {
                args.device, op->total);
 }
 
-PostResult Endpoint::post_call(const CallArgs& call) {
+PostResult TxPort::post_call(const CallArgs& call) {
   const iovec in{const_cast<std::byte*>(call.request.data()), call.request.size()};  // NOLINT: an operand, only read
   const iovec out{call.answer, call.request.size()};
   const wire::RmaRange range{call.addr, call.request.size(), call.key};
@@ -283,7 +283,7 @@ PostResult Endpoint::post_call(const CallArgs& call) {
   return post_atomic_generally(args);
 }
 
-void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
+void TxPort::count_remote(bool read, bool failed, uint64_t bytes) {
   const auto& counter = read ? read_cntr_ : write_cntr_;
   if (!counter) return;
   if (failed) {
@@ -293,8 +293,8 @@ void Endpoint::count_remote(bool read, bool failed, uint64_t bytes) {
   }
 }
 
-void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
-                    const wire::RmaRange& range, const Route* route) noexcept {
+void TxPort::fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
+                  const wire::RmaRange& range, const Route* route) noexcept {
   ++domain_->statistics.failed;
   if (trace_ != nullptr) [[unlikely]]
     record(TraceKind::failed, route, 0, total, range.key, status);
@@ -302,7 +302,7 @@ void Endpoint::fail(uint64_t context, uint64_t flags, Status status, std::string
   entry.context = context;
   entry.flags = flags;
   CqError error;
-  const auto [err, prov] = domain_->config_.statuses[status];
+  const auto [err, prov] = domain_->config().statuses[status];
   error.err = err;
   error.prov_errno = prov;
   error.status = status;

@@ -9,47 +9,10 @@
 //
 // The target clears the flag when its queue has been read half empty. Initiators of this host see that in the table;
 // others ask.
-#include <algorithm>
-
 #include "nic/nic.hpp"
 #include "nic/queue.hpp"
 
 namespace weft::nic {
-
-namespace {
-
-constexpr uint64_t kAskFirstNs = 250'000, kAskLastNs = 8'000'000;
-
-}  // namespace
-
-// Sends a request frame. again: the link is full, or the peer has the maximum of unanswered requests.
-Status Endpoint::submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload) {
-  link::Peer& peer = *route.peer;
-  if (!peer.begin_request()) return Status::again;
-  const Status s = peer.link()->submit(peer, frame, payload);
-  if (s != Status::ok) [[unlikely]]
-    peer.undo_request();
-  return s;
-}
-
-// Sends the question for room for the first waiting operation; the answer sets or clears Route::no_room.
-void Endpoint::ask_for_room(Op* op) {
-  Route& t = *op->flow->route;
-  const uint64_t now = domain_->nic_->clock().now_ns();
-  if (op->asks_room || now < t.ask_room_at_ns) return;
-  t.ask_room_wait_ns = std::clamp(2 * t.ask_room_wait_ns, kAskFirstNs, kAskLastNs);
-  t.ask_room_at_ns = now + t.ask_room_wait_ns;
-  wire::Frame f;
-  f.kind = wire::FrameKind::check;
-  f.flags = wire::kFrameHasData;
-  f.op_id = op->id;
-  f.ep_index = t.ep_index;
-  f.ep_generation = t.ep_generation;
-  f.source = mover_.seen_by(t);
-  if (submit_request(t, f, {}) != Status::ok) return;  // a lost peer is reported by on_peer_down()
-  ++op->frames_out;
-  op->asks_room = true;
-}
 
 uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* over) noexcept {
   domain_->assert_held();
@@ -61,7 +24,7 @@ uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* ove
       if (!shut_) {
         shut_ = true;
         ++shut_number_;
-        domain_->nic_->table().set_ep_room(index_, false);
+        domain_->nic()->table().set_ep_room(index_, false);
       }
       *over = !Nic::count_late(peer, index_, shut_number_) && !peer.same_process;
       return wire::kFrameNoRoom;
@@ -75,24 +38,16 @@ uint8_t Endpoint::receive_data(link::Peer& peer, const CqEntry& entry, bool* ove
 void Endpoint::on_room() noexcept {
   domain_->assert_held();
   shut_ = false;
-  domain_->nic_->table().set_ep_room(index_, true);
-}
-
-bool Endpoint::held_back(uint64_t dest) {
-  const DomainLock guard(domain_);
-  dest = dest_of(dest);
-  if (dest >= flows_.size() || !flows_[dest]) return false;
-  const Flow& flow = *flows_[dest];
-  return flow.route->ready && flow.waits() && !flow.route->takes_data();
+  domain_->nic()->table().set_ep_room(index_, true);
 }
 
 // Answers a peer's question whether an endpoint's queue has room for data.
 Status Nic::room_of(const wire::Frame& frame, uint8_t* room) const {
   Endpoint* const ep = live_ep(frame);
   if (ep == nullptr) return Status::no_endpoint;
-  const DomainLock guard(ep->domain_);
+  const DomainLock guard(ep->domain());
   if (ep->closed()) return Status::no_endpoint;  // since live_ep()
-  *room = ep->shut_ ? wire::kFrameNoRoom : wire::kFrameRoom;
+  *room = ep->shut() ? wire::kFrameNoRoom : wire::kFrameRoom;
   return Status::ok;
 }
 

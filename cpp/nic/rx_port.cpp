@@ -493,7 +493,7 @@ size_t RxPort::run_pulls(bool at_once) noexcept {
       nic_->count_at(next.completion.source.nic, reads_max_ != 0 ? traffic::kRestricted : uint16_t{0}, next.bytes,
                      false);
     }
-    if (how == Pulled::by_frames && !ep_->pull_by_frames(next, peer)) {
+    if (how == Pulled::by_frames && !ep_->pull_by_frames(*this, next, peer)) {
       status = Status::no_memory;
       how = Pulled::ended;
     }

@@ -412,12 +412,12 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
   if (of_region) objects.lock();  // for counted_regions_
   Endpoint* const ep = live_ep(frame);
   if (ep == nullptr) return 0;
-  std::optional<DomainLock> guard(std::in_place, ep->domain_);
+  std::optional<DomainLock> guard(std::in_place, ep->domain());
   if (ep->closed()) return 0;  // since live_ep()
-  const auto& counter = read ? ep->remote_read_cntr_ : ep->remote_write_cntr_;
+  Counter* const counter = ep->remote_counter(read);
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
   // fi_mr(3) fi_mr_bind: a region's counter counts accesses through an endpoint opened with FI_RMA_EVENT.
-  if (of_region && (ep->config_.caps & flag::kRmaEvent) != 0) {
+  if (of_region && (ep->config().caps & flag::kRmaEvent) != 0) {
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |
@@ -428,12 +428,12 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
       }
     }
   }
-  if ((frame.flags & wire::kFrameHasData) != 0 && ep->rx_cq_) {
+  if ((frame.flags & wire::kFrameHasData) != 0 && ep->rx_queue() != nullptr) {
     CqEntry entry;
     entry.flags = (atomic ? flag::kAtomic : flag::kRma) | flag::kRemoteWrite | flag::kRemoteCqData;
     entry.len = bytes;
     entry.data = frame.access.data;
-    entry.source = ep->av_->shown(ep->av_->find(frame.source));
+    entry.source = ep->av().shown(ep->av().find(frame.source));
     bool over = false;
     const uint8_t room = ep->receive_data(*peer, entry, &over);
     if (over) {

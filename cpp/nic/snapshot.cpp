@@ -134,8 +134,8 @@ std::string Nic::snapshot() {
     const DomainLock guard(domain);
     const Domain::Statistics& s = domain->statistics;
     json.open('{');
-    json.put("domain", domain->index_);
-    json.put("nic", domain->config_.nic);
+    json.put("domain", domain->index());
+    json.put("nic", domain->config().nic);
     json.put("direct", s.direct);
     json.put("cma", s.cma);
     json.put("framed", s.framed);
@@ -150,20 +150,20 @@ std::string Nic::snapshot() {
     if (ep == nullptr) continue;
     json.open('{');
     ep->put_state([&](std::string_view key, auto value) { json.put(key, value); });
-    put_receive(json, ep->port(), ep->config_.messages.mode);
+    put_receive(json, ep->port(), ep->config().messages.mode);
     json.open('{', "counters");
-    put_counter(json, "write", ep->write_cntr_.get());
-    put_counter(json, "read", ep->read_cntr_.get());
-    put_counter(json, "send", ep->send_cntr_.get());
-    put_counter(json, "recv", ep->recv_cntr_.get());
-    put_counter(json, "remote_write", ep->remote_write_cntr_.get());
-    put_counter(json, "remote_read", ep->remote_read_cntr_.get());
+    put_counter(json, "write", ep->write_counter());
+    put_counter(json, "read", ep->read_counter());
+    put_counter(json, "send", ep->messages().counter().get());
+    put_counter(json, "recv", ep->recv_counter());
+    put_counter(json, "remote_write", ep->remote_counter(false));
+    put_counter(json, "remote_read", ep->remote_counter(true));
     json.close('}');
     json.close('}');
-    for (const CompletionQueue* queue : {ep->tx_cq_.get(), ep->rx_cq_.get()}) {
+    for (const CompletionQueue* queue : {ep->queue(), ep->rx_queue()}) {
       if (queue == nullptr || std::ranges::find(queues, queue, [](const auto& q) { return q.first; }) != queues.end())
         continue;
-      queues.emplace_back(queue, ep->domain_);
+      queues.emplace_back(queue, ep->domain());
     }
   }
   json.close(']');
@@ -172,7 +172,7 @@ std::string Nic::snapshot() {
     const DomainLock guard(domain);
     json.open('{');
     json.put("queue", uint64_t{reinterpret_cast<uintptr_t>(queue)});
-    json.put("domain", domain->index_);
+    json.put("domain", domain->index());
     json.put("capacity", queue->capacity());
     json.put("unread", queue->unread());
     json.put("reserved", queue->reserved());
@@ -187,12 +187,12 @@ std::string Nic::snapshot() {
 // Calls put(name, value) for each number and text that describes the endpoint.
 template <typename Put>
 void Endpoint::put_state(Put&& put) const {
-  put("domain", domain_->index_);
+  put("domain", domain_->index());
   put("index", index_);
   put("nic", address_.nic);
   put("pid", address_.pid);
   put("vni", uint32_t{address_.vni});
-  put("address", std::string_view(domain_->nic_->text_of(address_, domain_->config_.addresses)));
+  put("address", std::string_view(domain_->nic()->text_of(address_, domain_->config().addresses)));
   put("connected", config_.connected);
   put("tx_cq", uint64_t{reinterpret_cast<uintptr_t>(tx_cq_.get())});
   put("rx_cq", uint64_t{reinterpret_cast<uintptr_t>(rx_cq_.get())});
@@ -200,9 +200,9 @@ void Endpoint::put_state(Put&& put) const {
   put("outstanding", outstanding());
   put("batches", batches());
   put("page_requests", page_requests());
-  const SendState send = send_state();
-  put("again", again_.load(std::memory_order_relaxed));
-  put("retries", retries_.load(std::memory_order_relaxed));
+  const MessageSender::State send = messages_.state();
+  put("again", again());
+  put("retries", messages_.retries());
   put("tagged_ids", send.tagged_ids);
   put("untagged_ids", send.untagged_ids);
   put("no_id", send.no_id);

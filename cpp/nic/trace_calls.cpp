@@ -4,8 +4,8 @@
 namespace weft::nic {
 
 // Records a call that posted an operation, or a refusal that the caller repeats. Returns `result`.
-PostResult Endpoint::traced(OpKind kind, uint64_t dest, uint64_t bytes, uint64_t arg, uint64_t began_ns,
-                            PostResult result) {
+PostResult TxPort::traced(OpKind kind, uint64_t dest, uint64_t bytes, uint64_t arg, uint64_t began_ns,
+                          PostResult result) {
   if (result.refusal == Refusal::not_now) return result;  // the caller begins the operation in another way
   if (result.refusal != Refusal::none && config_.rules.errno_of(result.refusal) == fi_err::kEAGAIN) {
     trace_->refused(static_cast<uint8_t>(result.refusal));
@@ -30,7 +30,7 @@ PostResult Endpoint::traced(OpKind kind, uint64_t dest, uint64_t bytes, uint64_t
   return result;
 }
 
-void Endpoint::record(TraceKind kind, const Op& op) noexcept {
+void TxPort::record(TraceKind kind, const Op& op) noexcept {
   TraceRecord r;
   r.kind = kind;
   r.what = static_cast<uint8_t>(op.kind);
@@ -42,8 +42,8 @@ void Endpoint::record(TraceKind kind, const Op& op) noexcept {
   trace_->add(r);
 }
 
-void Endpoint::record(TraceKind kind, const Route* route, uint64_t id, uint64_t bytes, uint64_t arg,
-                      Status status) noexcept {
+void TxPort::record(TraceKind kind, const Route* route, uint64_t id, uint64_t bytes, uint64_t arg,
+                    Status status) noexcept {
   TraceRecord r;
   r.kind = kind;
   r.id = id;

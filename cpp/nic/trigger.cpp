@@ -51,7 +51,7 @@ TriggerUnit::Queued TriggerUnit::queue(std::unique_ptr<Work>* work, bool write_b
   size_t ready = 0;
   try {
     const std::lock_guard guard(lock_);
-    if (closed_ || !counter->join(domain_->triggers_)) {
+    if (closed_ || !counter->join(domain_->shared_triggers())) {
       if (has) entries_.give(count);
       return Queued::closed;
     }
@@ -120,10 +120,9 @@ void TriggerUnit::on_counter(Counter& counter, uint64_t reached) noexcept {
 
 void TriggerUnit::tell(size_t more) noexcept {
   if (more == 0) return;
-  Nic& nic = *domain_->nic_;
+  Nic& nic = *domain_->nic();
   to_do_.fetch_add(more, std::memory_order_seq_cst);
-  nic.works_.fetch_add(more, std::memory_order_seq_cst);
-  nic.waiting_ops_.fetch_add(more, std::memory_order_seq_cst);
+  nic.add_works(more);
   // SYNC POINT: news before runs_ is read; run() clears runs_ before it reads the news.
   news_.fetch_add(1, std::memory_order_seq_cst);
   if (!runs_.load(std::memory_order_seq_cst)) nic.need_engine();
@@ -131,10 +130,9 @@ void TriggerUnit::tell(size_t more) noexcept {
 
 void TriggerUnit::note_done(size_t n) noexcept {
   if (n == 0) return;
-  Nic& nic = *domain_->nic_;
+  Nic& nic = *domain_->nic();
   to_do_.fetch_sub(n, std::memory_order_seq_cst);
-  nic.works_.fetch_sub(n, std::memory_order_seq_cst);
-  nic.waiting_ops_.fetch_sub(n, std::memory_order_seq_cst);
+  nic.drop_works(n);
 }
 
 void TriggerUnit::give_entry(Work& work) noexcept {
@@ -259,9 +257,9 @@ Work::Outcome TriggerUnit::start(Work& work) noexcept try {
     case Work::Kind::atomic:
     case Work::Kind::send: {
       const DomainLock guard(domain_);
-      if (work.ep->full_in_pass_ == pass_) return Work::Outcome::later;
+      if (work.ep->full_in_pass == pass_) return Work::Outcome::later;
       const Work::Outcome outcome = work.ep->start(work);
-      if (outcome == Work::Outcome::later) work.ep->full_in_pass_ = pass_;
+      if (outcome == Work::Outcome::later) work.ep->full_in_pass = pass_;
       return outcome;
     }
   }
@@ -271,7 +269,7 @@ Work::Outcome TriggerUnit::start(Work& work) noexcept try {
   return Work::Outcome::later;
 }
 
-Refusal Endpoint::check_deferred(uint64_t dest, std::shared_ptr<Flow>* flow) {
+Refusal TxPort::check_deferred(uint64_t dest, std::shared_ptr<Flow>* flow) {
   const DomainLock guard(domain_);
   if (state_ != State::enabled) return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
   if (!tx_cq_) return Refusal::no_cq;
@@ -282,12 +280,12 @@ Refusal Endpoint::check_deferred(uint64_t dest, std::shared_ptr<Flow>* flow) {
 }
 
 // The work's operation. Its failure, like its end, is reported by finish().
-Work::Outcome Endpoint::start(Work& work) {
+Work::Outcome TxPort::start(Work& work) {
   domain_->assert_held();
   if (state_ != State::enabled) return Work::Outcome::dropped;
   const bool wants = (work.flags & flag::kCompletion) != 0;
   if (outstanding_ >= config_.tx_size || (wants ? !tx_cq_->has_room() : tx_cq_->full())) return Work::Outcome::later;
-  if (work.kind == Work::Kind::send && lacks_id(work.tagged, work.total)) return Work::Outcome::later;
+  if (work.kind == Work::Kind::send && messages_.lacks_id(work.tagged, work.total)) return Work::Outcome::later;
   if (model_.reorder()) release_all();  // no operation is kept while deferred work starts
   const OpKind kind = work.kind == Work::Kind::send     ? OpKind::send
                       : work.kind == Work::Kind::atomic ? OpKind::atomic
@@ -308,7 +306,7 @@ Work::Outcome Endpoint::start(Work& work) {
       args.flags = work.flags;
       args.tagged = work.tagged;
       args.device = work.device;
-      ready = take_args(op, args);
+      ready = messages_.take_args(op, args);
     } else if (kind == OpKind::atomic) {
       AtomicArgs args;
       args.family = work.family;
@@ -322,7 +320,7 @@ Work::Outcome Endpoint::start(Work& work) {
       args.compare_device = work.compare_device;
       args.result_device = work.result_device;
       HostCopies host;
-      op->status = host.make(domain_->nic_->devices(), &args, work.total);
+      op->status = host.make(domain_->nic()->devices(), &args, work.total);
       const std::span<const iovec> results = work.result;
       ready = op->status == Status::ok && take_args(op, args, host.room.empty() ? std::span<const iovec>{} : results);
     } else {
@@ -352,7 +350,7 @@ size_t Nic::run_triggers() noexcept {
   size_t n = 0;
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_acquire);  // lives until the progress lock is released
-    if (domain != nullptr && domain->triggers_->has_work()) n += domain->triggers_->run();
+    if (domain != nullptr && domain->shared_triggers()->has_work()) n += domain->shared_triggers()->run();
   }
   return n;
 }

@@ -34,7 +34,7 @@ Hold::~Hold() {
   if (waits) peer_->link()->wake(*peer_);
 }
 
-Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) {
+TxPort::Window TxPort::window(uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) {
   key = domain_->standard_key(key);
   // SYNC POINT: the lock is an activity: an owner that revokes the key after our check waits for us, and then sees the
   // hold.
@@ -80,7 +80,7 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
     if (piece.where > bytes || length > bytes - piece.where) return {.status = Status::ok};
     pointer = base + piece.where;
   }
-  mem::Table& table = domain_->nic_->table();
+  mem::Table& table = domain_->nic()->table();
   uint32_t hold = mem::Table::kNoHold;
   if (piece.segment != mem::kNoSegment) {
     hold = table.begin_hold(peer.table.nic_id(), piece.segment, piece.where, length);
@@ -90,7 +90,7 @@ Endpoint::Window Endpoint::window(uint64_t dest, uint64_t key, uint64_t addr, ui
           .pointer = pointer,
           .keep = std::make_shared<Hold>(table, hold, route.peer, &e, key, e.state.load(std::memory_order_relaxed)),
           .fd = piece.segment == mem::kNoSegment ? -1
-                : peer.same_process              ? domain_->nic_->segments().fd(piece.segment)
+                : peer.same_process              ? domain_->nic()->segments().fd(piece.segment)
                                                  : peer.segment_fd(piece.segment),
           .where = piece.where};
 }

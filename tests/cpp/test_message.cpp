@@ -490,7 +490,7 @@ BOOST_AUTO_TEST_CASE(test_message_has_the_length_and_the_number_that_its_endpoin
   std::vector<std::byte> to(40'000);
   BOOST_TEST(receive(*pair.b->ep, to.data(), to.size()).refusal == Refusal::none);
   BOOST_TEST(pair.wait(pair.b.get()).entry.len == 40'000U);
-  pair.until([&] { return pair.a->ep->send_state().tagged_ids == 1; }, "the first message");
+  pair.until([&] { return pair.a->ep->messages().state().tagged_ids == 1; }, "the first message");
   BOOST_TEST(refusal(40'000, true) == Refusal::none);
 }
 

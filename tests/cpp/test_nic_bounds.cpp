@@ -545,11 +545,11 @@ BOOST_AUTO_TEST_CASE(test_requests_beyond_a_listeners_backlog_are_refused) {
   Pair pair(pair_of(Path::strict, true));
   const auto listener = std::make_shared<nic::CmQueue>(std::make_shared<Quiet>());
   const auto caller = std::make_shared<nic::CmQueue>(std::make_shared<Quiet>());
-  pair.b->ep->bind_cm(listener, 1, true);
-  pair.a->ep->bind_cm(caller, 2, false);
+  pair.b->ep->cm().bind(listener, 1, true);
+  pair.a->ep->cm().bind(caller, 2, false);
   constexpr uint32_t kMore = 100;
   for (uint32_t i = 0; i < nic::kBacklogMax + kMore; ++i) {
-    BOOST_REQUIRE(pair.a->ep->send_cm(pair.b->ep->address(), nic::CmKind::request, i, {}).refusal == Refusal::none);
+    BOOST_REQUIRE(pair.a->ep->cm().send(pair.b->ep->address(), nic::CmKind::request, i, {}).refusal == Refusal::none);
     pair.poll();
   }
   uint32_t delivered = 0, refused = 0;
@@ -569,13 +569,13 @@ BOOST_AUTO_TEST_CASE(test_requests_beyond_a_listeners_backlog_are_refused) {
   BOOST_TEST(listener->unread() == nic::kBacklogMax);
   // The messages to a connected endpoint are bounded too, by a limit of their own.
   for (uint32_t i = 0; i < 100; ++i) {
-    BOOST_REQUIRE(pair.b->ep->send_cm(pair.a->ep->address(), nic::CmKind::shutdown, i, {}).refusal == Refusal::none);
+    BOOST_REQUIRE(pair.b->ep->cm().send(pair.a->ep->address(), nic::CmKind::shutdown, i, {}).refusal == Refusal::none);
     pair.poll();
   }
   pair.until([&] { return pair.b->ep->outstanding() == 0; }, "the answers to what was said");
   BOOST_TEST(caller->unread() == nic::kUnreadFromPeerMax);
   while (listener->unread() >= nic::kBacklogMax) (void)listener->pop();
-  BOOST_REQUIRE(pair.a->ep->send_cm(pair.b->ep->address(), nic::CmKind::request, 1, {}).refusal == Refusal::none);
+  BOOST_REQUIRE(pair.a->ep->cm().send(pair.b->ep->address(), nic::CmKind::request, 1, {}).refusal == Refusal::none);
   std::optional<nic::CmEvent> answer;
   pair.until(
       [&] {

@@ -377,7 +377,7 @@ BOOST_AUTO_TEST_CASE(test_passive_endpoint_forgets_whom_it_turned_down) {
     config.listen = path == Path::tcp;
     Side listener(config);
     const auto heard = std::make_shared<nic::CmQueue>(std::make_shared<Unheard>());
-    listener.ep->bind_cm(heard, 1, true);
+    listener.ep->cm().bind(heard, 1, true);
     std::optional<nic::CmEvent> event;
     const auto hear = [&](nic::CmKind kind) {
       BOOST_REQUIRE(poll_until([&] { return (event = heard->pop()).has_value(); }, [&] { listener.progress(); }));
@@ -388,13 +388,13 @@ BOOST_AUTO_TEST_CASE(test_passive_endpoint_forgets_whom_it_turned_down) {
     for (uint64_t number = 1; number <= 4; ++number) {
       auto caller = std::make_unique<Side>(config);
       const auto answers = std::make_shared<nic::CmQueue>(std::make_shared<Unheard>());
-      caller->ep->bind_cm(answers, 2, false);
-      BOOST_REQUIRE(caller->ep->send_cm(address, nic::CmKind::request, number, {}).refusal == Refusal::none);
+      caller->ep->cm().bind(answers, 2, false);
+      BOOST_REQUIRE(caller->ep->cm().send(address, nic::CmKind::request, number, {}).refusal == Refusal::none);
       hear(nic::CmKind::request);
       BOOST_TEST(event->connection == number);
       const bool gone = number == 4;  // the caller to reject no longer exists
       if (gone) caller.reset();
-      BOOST_REQUIRE(listener.ep->send_cm(event->source, nic::CmKind::reject, number, {}).refusal == Refusal::none);
+      BOOST_REQUIRE(listener.ep->cm().send(event->source, nic::CmKind::reject, number, {}).refusal == Refusal::none);
       hear(gone ? nic::CmKind::failed : nic::CmKind::delivered);
       const nic::DomainLock guard(listener.domain.get());
       BOOST_TEST(listener.av->count() == 0U);

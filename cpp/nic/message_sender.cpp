@@ -1,16 +1,15 @@
-// cpp/nic/message.cpp: sending messages: fi_msg(3), fi_tagged(3).
+// cpp/nic/message_sender.cpp: see message_sender.hpp.
 //
-// Three protocols (docs/design/messages.md). Credited: the frame brings the message, the receiver has promised to take
-// it, and the send ends at once. Eager: the frame brings the message, and the answer ends the send. Rendezvous: the
-// frame brings the first bytes, the receiver pulls the rest, and `done` ends the send.
-//
-// HOT (post_send, credited): no system call, no allocation, one lock. Lines touched: the domain's activity word
+// HOT (post, credited): no system call, no allocation, one lock. Lines touched: the domain's activity word
 // (written), the endpoint, the Flow (written), the Route, the link's lines and one ring slot (written), one completion
 // entry (written). Benchmark: bench/cpp/messages.cpp.
+#include "nic/message_sender.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 
+#include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
@@ -41,26 +40,35 @@ constexpr uint64_t send_flags(bool tagged) noexcept {
 
 }  // namespace
 
-wire::Frame Endpoint::message_frame(const Route& route, const Flow& flow, uint64_t tag, uint64_t data, uint64_t total,
-                                    bool tagged, uint64_t flags) const noexcept {
+MessageSender::MessageSender(TxPort& tx, Domain* domain, const MessageConfig& config, const OrderRules& order) noexcept
+    : tx_(tx), domain_(domain), config_(config), order_(order), retry_ns_max_(config.retry_ns_max) {
+  const ClassSet others = order.of(OpClass::write) | order.of(OpClass::read) | order.of(OpClass::atomic);
+  takes_credits_ = (others & class_bit(OpClass::send)) == 0;
+  const auto of_send = order.of(OpClass::send);
+  stops_ =
+      static_cast<ClassSet>((of_send & ~class_bit(OpClass::send)) | Flow::kWaiting | Flow::kForeign | Flow::kLongSend);
+}
+
+wire::Frame MessageSender::message_frame(const Route& route, const Flow& flow, uint64_t tag, uint64_t data,
+                                         uint64_t total, bool tagged, uint64_t flags) const noexcept {
   wire::Frame f;
   f.kind = wire::FrameKind::message;
   f.flags = static_cast<uint8_t>((tagged ? wire::kMessageTagged : 0) |
                                  ((flags & flag::kRemoteCqData) != 0 ? wire::kMessageHasData : 0) |
-                                 (config_.messages.unordered ? wire::kMessageUnordered : 0));
-  f.traffic = model_.counts() ? traffic::kCounted : uint8_t{0};
+                                 (config_.unordered ? wire::kMessageUnordered : 0));
+  f.traffic = tx_.model().counts() ? traffic::kCounted : uint8_t{0};
   f.ep_index = route.ep_index;
   f.ep_generation = route.ep_generation;
-  f.source = mover_.seen_by(route);
+  f.source = tx_.mover().seen_by(route);
   f.message = {
       .tag = tag, .data = data, .length = total, .key = 0, .sequence = flow.next_number, .sender = flow.sender};
   return f;
 }
 
 // counter: counts the message, or null. late: the NIC has told software of the end, and software counts it.
-void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t len, Counter* counter,
+void MessageSender::complete(bool wants, uint64_t context, bool tagged, uint64_t len, Counter* counter,
                              bool late) noexcept {
-  if (wants) tx_cq_->push_local(context, send_flags(tagged), len & length_mask_);
+  if (wants) tx_.queue()->push_local(context, send_flags(tagged), tx_.shown_length(len));
   if (counter == nullptr) [[likely]]
     return;
   const uint64_t n = counter->counts_bytes ? len : 1;
@@ -73,20 +81,20 @@ void Endpoint::complete_send(bool wants, uint64_t context, bool tagged, uint64_t
 }
 
 // True if the call may send the message as a credited one.
-bool Endpoint::may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept {
+bool MessageSender::may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept {
   constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
-  return !config_.messages.unordered && total <= wire::kInlinePayloadMax && (flow.busy & send_stops_) == 0 &&
+  return !config_.unordered && total <= wire::kInlinePayloadMax && (flow.busy & stops_) == 0 &&
          flow.epoch == flow.route->epoch && is_open(*flow.route) && (args.flags & kLonger) == 0 && args.device == 0 &&
          args.local.size() <= 1;
 }
 
 // HOT. Sends a credited message: one frame, and nothing remains.
-Status Endpoint::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool tagged, uint64_t flags,
-                                 std::span<const std::byte> bytes) {
+Status MessageSender::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool tagged, uint64_t flags,
+                                      std::span<const std::byte> bytes) {
   Route& route = *flow.route;
   link::Peer& peer = *route.peer;
   Status s;
-  if (peer.takes_briefs && !model_.counts()) [[likely]] {
+  if (peer.takes_briefs && !tx_.model().counts()) [[likely]] {
     wire::Brief b;
     b.ep_index = static_cast<uint16_t>(route.ep_index);
     const bool has_data = (flags & flag::kRemoteCqData) != 0;
@@ -120,92 +128,93 @@ Status Endpoint::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool t
 }
 
 // The same for a message that waits in the flow, whose turn it is.
-bool Endpoint::may_credit(const Op& op) const noexcept {
+bool MessageSender::may_credit(const Op& op) const noexcept {
   constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
   const Flow& flow = *op.flow;
-  return !config_.messages.unordered && op.total <= wire::kInlinePayloadMax && op.local.size() == 1 &&
+  return !config_.unordered && op.total <= wire::kInlinePayloadMax && op.local.size() == 1 &&
          flow.epoch == flow.route->epoch && is_open(*flow.route) && (op.flags & kLonger) == 0 && takes_credits_ &&
-         !model_.counts() && op.status == Status::ok && op.send().retry_at_ns == 0;
+         !tx_.model().counts() && op.status == Status::ok && op.send().retry_at_ns == 0;
 }
 
-PostResult Endpoint::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
+PostResult MessageSender::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
   const std::span<const std::byte> bytes(
       args.local.empty() ? nullptr : static_cast<const std::byte*>(args.local[0].iov_base), total);
   if (submit_credited(flow, args.tag, args.data, args.tagged, args.flags, bytes) != Status::ok) [[unlikely]]
     return {Refusal::not_now};  // the long way tries again, or reports the failure
-  model_.count_message(args.flags, total);
-  complete_send(wants, args.context, args.tagged, total, send_cntr_.get());
+  tx_.model().count_message(args.flags, total);
+  complete(wants, args.context, args.tagged, total, counter_.get());
   return {Refusal::none, wants};
 }
 
-PostResult Endpoint::post_send(const SendArgs& args) {
-  if (trace_ != nullptr) [[unlikely]] {
-    const uint64_t began_ns = trace_->now_ns();
-    return traced(OpKind::send, args.dest, sum_bytes(args.local), args.tag, began_ns, post_send_untraced(args));
+PostResult MessageSender::post(const SendArgs& args) {
+  if (tx_.trace() != nullptr) [[unlikely]] {
+    const uint64_t began_ns = tx_.trace()->now_ns();
+    return tx_.traced(OpKind::send, args.dest, sum_bytes(args.local), args.tag, began_ns, post_untraced(args));
   }
-  return post_send_untraced(args);
+  return post_untraced(args);
 }
 
-[[gnu::always_inline]] inline PostResult Endpoint::post_send_untraced(const SendArgs& args) {
+[[gnu::always_inline]] inline PostResult MessageSender::post_untraced(const SendArgs& args) {
   bool asks = false;
   const PostResult result = post_message(args, &asks);
   // The answer that brings credits would otherwise wait for the application's next poll, while it sends without them.
   if (asks) [[unlikely]]
-    domain_->nic_->poll_if_ready();
+    domain_->nic()->poll_if_ready();
   return result;
 }
 
 // *asks: the answer to an earlier message brings credits.
-PostResult Endpoint::post_message(const SendArgs& args, bool* asks) {
+PostResult MessageSender::post_message(const SendArgs& args, bool* asks) {
   const uint64_t total = sum_bytes(args.local);
   if (args.local.size() > kIovMax) return {Refusal::too_many_pieces};
   if (total == kNoSum) return {Refusal::length_mismatch};
-  if (total > config_.max_msg_size) return {Refusal::too_long};
-  const MessageConfig& m = config_.messages;
+  if (total > tx_.config().max_msg_size) return {Refusal::too_long};
+  const MessageConfig& m = config_;
 
   const PostLock guard(domain_);
-  const bool held = holds_or_rings(args.flags);
+  const bool held = tx_.holds_or_rings(args.flags);
   bool wants;
   Flow* flow;
-  if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
+  if (const Refusal r = tx_.check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
-    if (held) ring();
+    if (held) tx_.ring();
     return {r};
   }
   *asks = flow->asks_credits && flow->credits_max != 0;
   if (flow->stopped && !m.unordered) [[unlikely]]
     return {Refusal::flow_stopped};
-  if (model_.reorder() && (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
-    release_kept();
-  if (!held && may_credit(*flow, args, total) && !model_.is_down(*flow->route)) [[likely]] {
+  if (tx_.model().reorder() &&
+      (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
+    tx_.release_kept();
+  if (!held && may_credit(*flow, args, total) && !tx_.model().is_down(*flow->route)) [[likely]] {
     const PostResult sent = send_credited(*flow, args, total, wants);
     if (sent.refusal == Refusal::none) [[likely]]
       return sent;
   }
-  if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
+  if (const Refusal r = tx_.check_unfinished(args.flags, &wants); r != Refusal::none) return {r};
   if (lacks_id(args.tagged, total)) [[unlikely]] {
     no_id_bytes_ = std::max(no_id_bytes_, total);
-    if (std::has_single_bit(++no_id_)) domain_->tell(address_.pid, News::no_id);
+    if (std::has_single_bit(++no_id_)) domain_->tell(tx_.address().pid, News::no_id);
     return {Refusal::rdzv_full};
   }
-  Op* op = make_op(OpKind::send, *flow, wants, args.flags, args.context, args.data, total, args.inject_call);
+  Op* op = tx_.make_op(OpKind::send, *flow, wants, args.flags, args.context, args.data, total, args.inject_call);
   if (!take_args(op, args)) {
-    finish(op);
+    tx_.finish(op);
     return {Refusal::none, true};
   }
-  return {Refusal::none, true, held ? hold(op) : queue_op(op)};
+  return {Refusal::none, true, held ? tx_.hold(op) : tx_.queue_op(op)};
 }
 
 // Too many messages of the kind wait to be pulled for one more of this length.
-bool Endpoint::lacks_id(bool tagged, uint64_t total) const noexcept {
-  const MessageConfig& m = config_.messages;
+bool MessageSender::lacks_id(bool tagged, uint64_t total) const noexcept {
+  const MessageConfig& m = config_;
   const uint32_t ids_max = tagged ? m.tagged_ids : m.untagged_ids;
   return total > m.eager_max && ids_max != 0 && (tagged ? tagged_ids_ : untagged_ids_) >= ids_max;
 }
 
 // The arguments of a message in its operation. False: op->status tells why not.
-bool Endpoint::take_args(Op* op, const SendArgs& args) {
-  const MessageConfig& m = config_.messages;
+bool MessageSender::take_args(Op* op, const SendArgs& args) {
+  const MessageConfig& m = config_;
   const uint64_t total = op->total;
   const bool rendezvous = total > m.eager_max;
   Op::Send& send = op->send();
@@ -217,7 +226,7 @@ bool Endpoint::take_args(Op* op, const SendArgs& args) {
     send.has_id = true;
     ++(args.tagged ? tagged_ids_ : untagged_ids_);
   }
-  if (const Status bar = barred(*op->flow->route); bar != Status::ok) [[unlikely]] {
+  if (const Status bar = tx_.barred(*op->flow->route); bar != Status::ok) [[unlikely]] {
     op->status = bar;
     return false;
   }
@@ -225,7 +234,7 @@ bool Endpoint::take_args(Op* op, const SendArgs& args) {
   if (args.device != 0 || copies || (args.local.size() > 1 && !rendezvous)) {
     op->held.resize(total);
     op->status = args.device != 0
-                     ? copy_device(domain_->nic_->devices(), args.local, args.device, op->held.data(), true)
+                     ? copy_device(domain_->nic()->devices(), args.local, args.device, op->held.data(), true)
                      : gather(args.local, 0, op->held.data(), total);
     op->local.set({op->held.data(), total});
   } else {
@@ -237,12 +246,12 @@ bool Endpoint::take_args(Op* op, const SendArgs& args) {
 // ---- the frame of a message ----------------------------------------------------------------------------------------
 
 // Sends the frame of a message. True: the operation has left the waiting list.
-bool Endpoint::advance_send(Op* op) {
+bool MessageSender::advance(Op* op) {
   domain_->assert_held();
   Flow& flow = *op->flow;
   Route& route = *flow.route;
   Op::Send& send = op->send();
-  const MessageConfig& m = config_.messages;
+  const MessageConfig& m = config_;
   if (flow.epoch != route.epoch) [[unlikely]] {
     flow.forget_messages();
     forget_numbers(flow);
@@ -254,7 +263,7 @@ bool Endpoint::advance_send(Op* op) {
   }
   if (flow.restart) return false;
   if (send.retry_at_ns != 0 || flow.stopped) [[unlikely]] {
-    const uint64_t now = domain_->nic_->clock().now_ns();
+    const uint64_t now = domain_->nic()->clock().now_ns();
     if (now < (flow.stopped ? flow.retry_at_ns : send.retry_at_ns)) return false;
     flow.stopped = false;
     flow.set_long_send();
@@ -269,7 +278,7 @@ bool Endpoint::advance_send(Op* op) {
       const Status s = submit_credited(flow, send.tag, op->data, send.tagged, op->flags, all);
       if (s == Status::again) return false;
       op->status = s;
-      finish(op);
+      tx_.finish(op);
       return true;
     }
     // The answer under way brings credits. A message without one would need an answer of its own.
@@ -281,7 +290,7 @@ bool Endpoint::advance_send(Op* op) {
   if (send.numbered) f.message.sequence = send.number;
   if (first) {
     f.flags |= wire::kMessageFirst;
-    if (av_->symmetric()) f.message.sender = static_cast<uint32_t>(av_->find(f.source));  // unknown: kNoIndex
+    if (tx_.av().symmetric()) f.message.sender = static_cast<uint32_t>(tx_.av().find(f.source));  // unknown: kNoIndex
   }
   if (send.wants_match) f.flags |= wire::kMessageWantsMatch;
   std::span<const std::byte> bytes;
@@ -291,7 +300,7 @@ bool Endpoint::advance_send(Op* op) {
     f.flags |= wire::kMessageRendezvous;
     n = std::min({op->total, m.eager_part, uint64_t{route.peer->payload_max}});
     if (send.lent == Op::Send::kNotLent) lend(op);
-    if (send.lent != Op::Send::kNotLent) f.message.key = domain_->nic_->table().mr(send.lent).key;
+    if (send.lent != Op::Send::kNotLent) f.message.key = domain_->nic()->table().mr(send.lent).key;
   }
   if (op->local.size() == 1) {
     bytes = {static_cast<const std::byte*>(op->local[0].iov_base), n};
@@ -300,13 +309,13 @@ bool Endpoint::advance_send(Op* op) {
     op->status = gather(op->local, 0, gathered.data(), n);
     bytes = gathered;
   }
-  const Status s = op->status != Status::ok ? op->status : submit_request(route, f, bytes);
+  const Status s = op->status != Status::ok ? op->status : tx_.submit_request(route, f, bytes);
   if (s == Status::again) return false;
   if (s != Status::ok) {
     op->status = s;
     // Later messages have later numbers: the receiver must not wait for this one.
     if (send.numbered && !m.unordered) flow.restart = true;
-    finish(op);
+    tx_.finish(op);
     return true;
   }
   op->peer = route.peer.get();
@@ -333,14 +342,14 @@ bool Endpoint::advance_send(Op* op) {
 
 // Enters the message's buffers into the memory table, so that a receiver on this host reads them itself. Without a
 // shared table the receiver asks for frames.
-void Endpoint::lend(Op* op) {
+void MessageSender::lend(Op* op) {
   const Route& route = *op->flow->route;
   if (route.ep_entry == nullptr) return;
   mem::MrBuffer buffers[kIovMax];
   for (size_t i = 0; i < op->local.size(); ++i) {
     const iovec& v = op->local[i];
     buffers[i] = {reinterpret_cast<uint64_t>(v.iov_base), v.iov_len, 0, mem::kNoSegment};
-    if (const auto place = domain_->nic_->segments().find(v.iov_base, v.iov_len)) {
+    if (const auto place = domain_->nic()->segments().find(v.iov_base, v.iov_len)) {
       buffers[i].segment = place->segment;
       buffers[i].where = place->offset;
     }
@@ -351,15 +360,15 @@ void Endpoint::lend(Op* op) {
   request.domain = mem::kLentDomain;
   request.enabled = true;
   try {
-    op->send().lent = domain_->nic_->table().insert(request);
+    op->send().lent = domain_->nic()->table().insert(request);
   } catch (const Error&) {  // the table is full: the receiver asks for frames
   }
 }
 
 // taken: the receiver, the only reader, has said that it needs the buffer no more, or is gone.
-void Endpoint::unlend(Op* op, bool taken) noexcept {
+void MessageSender::unlend(Op* op, bool taken) noexcept {
   if (op->send().lent == Op::Send::kNotLent) return;
-  mem::Table& table = domain_->nic_->table();
+  mem::Table& table = domain_->nic()->table();
   const uint32_t slot = std::exchange(op->send().lent, Op::Send::kNotLent);
   table.begin_close(slot);
   if (taken) {
@@ -379,13 +388,13 @@ void Nic::on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
   Domain* const domain = domain_of(frame.op_id);
   if (domain == nullptr) return;
   const DomainLock guard(domain);
-  Op* op = domain->ops_.find(frame.op_id);
+  Op* op = domain->operations().find(frame.op_id);
   if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get() || op->frames_out == 0) return;
-  op->ep->on_reply(op, static_cast<Status>(frame.status), frame.flags, frame.reply);
+  op->tx->messages().on_reply(op, static_cast<Status>(frame.status), frame.flags, frame.reply);
 }
 
 // The answer to a message; a plain answer has no flags and an empty reply.
-void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply& reply) noexcept {
+void MessageSender::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply& reply) noexcept {
   const std::shared_ptr<Flow> kept = op->flow;
   Flow& flow = *kept;
   Op::Send& send = op->send();
@@ -405,18 +414,18 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
   }
   if (status != Status::ok) {
     op->status = status;
-    if (of_flow && (!config_.messages.unordered || status == Status::no_endpoint)) flow.restart = true;
-    finish(op);
+    if (of_flow && (!config_.unordered || status == Status::no_endpoint)) flow.restart = true;
+    tx_.finish(op);
   } else if ((flags & wire::kReplyRefused) != 0) {
-    if (!config_.messages.unordered) {
+    if (!config_.unordered) {
       stop_flow(flow, op);
     } else if (!retry_later(op)) {
       op->status = Status::not_ready;
-      finish(op);
+      tx_.finish(op);
     }
   } else {
     if (flow.window != 0) [[unlikely]] {
-      if (trace_ != nullptr && flow.stopped_at_ns != 0) record(TraceKind::resumed, flow.route.get());
+      if (tx_.trace() != nullptr && flow.stopped_at_ns != 0) tx_.record(TraceKind::resumed, flow.route.get());
       flow.stopped_at_ns = 0;
       flow.window = flow.window < wire::kUnansweredMax ? 2 * flow.window : 0;
     }
@@ -424,7 +433,7 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
       send.arrived = true;
     } else {
       send.matched = true;
-      finish(op);
+      tx_.finish(op);
     }
   }
   flow.set_long_send();
@@ -432,58 +441,58 @@ void Endpoint::on_reply(Op* op, Status status, uint8_t flags, const wire::Reply&
 }
 
 // The receiver had no room for the message: it waits, in front of the later messages of its flow.
-void Endpoint::stop_flow(Flow& flow, Op* refused) noexcept {
+void MessageSender::stop_flow(Flow& flow, Op* refused) noexcept {
   refused->submitted = false;
   domain_->wait_in_order(refused);
-  const uint64_t now = domain_->nic_->clock().now_ns();
+  const uint64_t now = domain_->nic()->clock().now_ns();
   if (flow.stopped_at_ns == 0) {
     flow.stopped_at_ns = now;
-    if (trace_ != nullptr) [[unlikely]]
-      record(TraceKind::stopped, flow.route.get());
+    if (tx_.trace() != nullptr) [[unlikely]]
+      tx_.record(TraceKind::stopped, flow.route.get());
   }
   retries_.fetch_add(1, std::memory_order_relaxed);
   flow.stopped = true;
   flow.window = 1;
-  flow.retry_at_ns = now + config_.messages.stop_ns;
-  if (std::has_single_bit(++stops_seen_)) domain_->tell(address_.pid, News::stopped);
-  domain_->nic_->need_engine();
+  flow.retry_at_ns = now + config_.stop_ns;
+  if (std::has_single_bit(++stops_seen_)) domain_->tell(tx_.address().pid, News::stopped);
+  domain_->nic()->need_engine();
 }
 
 // FI_PROTO_CXI_RNR: no receive was posted. False: the message has tried for long enough.
-bool Endpoint::retry_later(Op* refused) noexcept {
-  const uint64_t now = domain_->nic_->clock().now_ns();
+bool MessageSender::retry_later(Op* refused) noexcept {
+  const uint64_t now = domain_->nic()->clock().now_ns();
   Op::Send& send = refused->send();
-  if (send.attempts == 0) send.give_up_at_ns = now + config_.messages.retry_ns_max;
+  if (send.attempts == 0) send.give_up_at_ns = now + retry_ns_max_;
   if (now >= send.give_up_at_ns) return false;
   send.retry_at_ns = now + kRetryWaitNs[std::min<size_t>(send.attempts, kRetryWaitNs.size() - 1)];
   if (send.attempts < 255) ++send.attempts;
-  if (trace_ != nullptr) [[unlikely]]
-    record(TraceKind::retry, refused->flow->route.get(), refused->id, refused->total, send.attempts);
+  if (tx_.trace() != nullptr) [[unlikely]]
+    tx_.record(TraceKind::retry, refused->flow->route.get(), refused->id, refused->total, send.attempts);
   retries_.fetch_add(1, std::memory_order_relaxed);
   refused->submitted = false;
   domain_->wait_in_order(refused);
-  domain_->nic_->need_engine();
+  domain_->nic()->need_engine();
   return true;
 }
 
-void Endpoint::set_retry_time(uint64_t ns) noexcept {
+void MessageSender::set_retry_time(uint64_t ns) noexcept {
   const DomainLock guard(domain_);
-  config_.messages.retry_ns_max = ns;
+  retry_ns_max_ = ns;
 }
 
 // The messages of the flow that were under way have been answered, and one was lost: begin with number 0 again.
-void Endpoint::restart_flow(Flow& flow) noexcept {
-  end_message_flow(flow);
-  if (trace_ != nullptr && flow.stopped_at_ns != 0) [[unlikely]]
-    record(TraceKind::resumed, flow.route.get());
+void MessageSender::restart_flow(Flow& flow) noexcept {
+  end_flow(flow);
+  if (tx_.trace() != nullptr && flow.stopped_at_ns != 0) [[unlikely]]
+    tx_.record(TraceKind::resumed, flow.route.get());
   flow.restart = flow.stopped = false;
   flow.stopped_at_ns = 0;
   forget_numbers(flow);
 }
 
-Endpoint::SendState Endpoint::send_state() const {
+MessageSender::State MessageSender::state() const {
   const DomainLock guard(domain_);
-  SendState s;
+  State s;
   s.tagged_ids = tagged_ids_;
   s.untagged_ids = untagged_ids_;
   s.no_id = no_id_;
@@ -491,11 +500,11 @@ Endpoint::SendState Endpoint::send_state() const {
   s.stops = stops_seen_;
   s.controls = controls_;
   s.controls_dropped = controls_dropped_;
-  const uint64_t now = domain_->nic_->clock().now_ns();
-  for (size_t dest = 0; dest < flows_.size(); ++dest) {
-    if (!flows_[dest] || flows_[dest]->stopped_at_ns == 0) continue;
+  const uint64_t now = domain_->nic()->clock().now_ns();
+  for (size_t dest = 0; dest < tx_.flows().size(); ++dest) {
+    if (!tx_.flows()[dest] || tx_.flows()[dest]->stopped_at_ns == 0) continue;
     ++s.stopped;
-    const uint64_t age = now - std::min(now, flows_[dest]->stopped_at_ns);
+    const uint64_t age = now - std::min(now, tx_.flows()[dest]->stopped_at_ns);
     if (age < s.stopped_ns) continue;
     s.stopped_ns = age;
     s.stopped_dest = dest;
@@ -504,17 +513,17 @@ Endpoint::SendState Endpoint::send_state() const {
 }
 
 // Tells the receiver to forget the flow.
-void Endpoint::end_message_flow(Flow& flow) noexcept {
+void MessageSender::end_flow(Flow& flow) noexcept {
   const Route& route = *flow.route;
   if (flow.sender != Flow::kNoSender && route.ready && route.peer && !route.peer->dead()) {
     wire::Frame f;
     f.kind = wire::FrameKind::leave;
     f.ep_index = route.ep_index;
     f.ep_generation = route.ep_generation;
-    f.source = mover_.seen_by(route);
+    f.source = tx_.mover().seen_by(route);
     f.reply = {};
     f.reply.sender = flow.sender;
-    domain_->nic_->send_notice(route.peer, f);
+    domain_->nic()->send_notice(route.peer, f);
   }
   flow.sender = Flow::kNoSender;
   flow.next_number = flow.credits = 0;
@@ -525,22 +534,22 @@ void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fr
   Domain* const domain = domain_of(frame.op_id);
   if (domain == nullptr) return;
   const DomainLock guard(domain);
-  Op* op = domain->ops_.find(frame.op_id);
+  Op* op = domain->operations().find(frame.op_id);
   if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get()) return;
   if (frame.kind == wire::FrameKind::done) {
     const auto status = static_cast<Status>(frame.status);
     if (op->status == Status::ok) op->status = status == Status::again ? Status::protocol : status;
-    op->ep->on_taken(op);
+    op->tx->messages().on_taken(op);
     return;
   }
-  op->ep->on_ready(*op->flow);
+  op->tx->messages().on_ready(*op->flow);
 }
 
 // A control message: the receiver takes messages of the flow again. Without room in the queue it is dropped; the NIC
 // then sends the refused message again at retry_at_ns, and if that is refused too, a control message follows later.
-void Endpoint::on_ready(Flow& flow) noexcept {
+void MessageSender::on_ready(Flow& flow) noexcept {
   ++controls_;
-  const uint32_t slots = config_.messages.control_slots;
+  const uint32_t slots = config_.control_slots;
   if (slots == 0) {
     resume_flow(flow);
     return;
@@ -556,70 +565,68 @@ void Endpoint::on_ready(Flow& flow) noexcept {
     return;
   }
   domain_->note_software();
-  tx_cq_->event.notify();  // a waiting reader makes the progress
+  tx_.queue()->event.notify();  // a waiting reader makes the progress
 }
 
-void Endpoint::resume_flow(Flow& flow) noexcept {
+void MessageSender::resume_flow(Flow& flow) noexcept {
   flow.stopped = false;
   flow.set_long_send();
   if (flow.waits()) domain_->pump(flow);
 }
 
-void Endpoint::software_progress() noexcept {
-  {
-    const DomainLock guard(domain_);
-    for (const auto& flow : std::exchange(control_, {})) resume_flow(*flow);
-  }
-  if (RxPort* const port = port_.load(std::memory_order_acquire); port != nullptr) port->software_progress();
+void MessageSender::run_controls() noexcept {
+  const DomainLock guard(domain_);
+  for (const auto& flow : std::exchange(control_, {})) resume_flow(*flow);
 }
 
-void Endpoint::on_taken(Op* op) noexcept {
+void MessageSender::on_taken(Op* op) noexcept {
   op->send().matched = true;
-  if (op->send().arrived && op->frames_out == 0) finish(op);  // otherwise the answer, which is still to come, ends it
+  if (op->send().arrived && op->frames_out == 0)
+    tx_.finish(op);  // otherwise the answer, which is still to come, ends it
 }
 
-// Called by finish().
-void Endpoint::end_send(Op* op, Flow& flow) noexcept {
+// Called by tx_.finish().
+void MessageSender::end(Op* op, Flow& flow) noexcept {
   const bool dead = op->peer != nullptr && op->status == op->peer->down_status() && op->peer->dead();
   const Op::Send& send = op->send();
   unlend(op, send.matched || !send.numbered || dead);
   if (send.has_id) --(send.tagged ? tagged_ids_ : untagged_ids_);
   if (op->status != Status::ok) {
-    report_send_failure(op, *flow.route);
+    report_failure(op, *flow.route);
     return;
   }
-  model_.count_message(op->flags, op->total);
+  tx_.model().count_message(op->flags, op->total);
   // A counter of deferred work belongs to the NIC.
-  const bool late = config_.messages.software_counts && (send.has_id || send.wants_match) && !op->counter;
-  complete_send(op->wants_completion, op->context, send.tagged, op->total,
-                op->counter ? op->counter.get() : send_cntr_.get(), late);
+  const bool late = config_.software_counts && (send.has_id || send.wants_match) && !op->counter;
+  complete(op->wants_completion, op->context, send.tagged, op->total, op->counter ? op->counter.get() : counter_.get(),
+           late);
   if (!op->wants_completion) domain_->release_context(op->context);
 }
 
 // ---- failures ------------------------------------------------------------------------------------------------------
 
-void Endpoint::report_send_failure(Op* op, Route& route) noexcept {
-  if (drops(op)) return;
+void MessageSender::report_failure(Op* op, Route& route) noexcept {
+  if (tx_.drops(op)) return;
   ++domain_->statistics.failed;
   CqEntry entry;
   entry.context = op->context;
   entry.flags = send_flags(op->send().tagged);
   CqError error;
-  const auto [err, prov] = domain_->config_.statuses[op->status];
+  const auto [err, prov] = domain_->config().statuses[op->status];
   error.err = err;
   error.prov_errno = op->status == Status::canceled && op->send().attempts != 0
-                         ? domain_->config_.statuses[Status::not_ready].prov  // the last refusal
+                         ? domain_->config().statuses[Status::not_ready].prov  // the last refusal
                          : prov;
   error.status = op->status;
   error.olen = op->total;
   try {
-    error.text = describe_message(*op, route);
+    error.text = explain_message(tx_, *op, route);
   } catch (const std::bad_alloc&) {
   }
   error.peer = route.address;
-  error.own = address_;
-  tx_cq_->push_error(entry, std::move(error));
-  if (const auto& counter = op->counter ? op->counter : send_cntr_) counter->add_errors(1);
+  error.own = tx_.address();
+  tx_.queue()->push_error(entry, std::move(error));
+  if (const auto& counter = op->counter ? op->counter : counter_) counter->add_errors(1);
   if (op->status == Status::no_endpoint) route.set_lost();
 }
 
