@@ -65,7 +65,7 @@ _NAMES: dict[str, str] = {
     "ones": "memory",
     "ones_like": "memory",
     "forget": "share",
-    "names": "share.listing",  # weft.share.names is a module
+    "names": "share.names.listing",  # weft.share.names is a package
     "open": "share",
     "zeros": "memory",
     "zeros_like": "memory",
@@ -114,7 +114,7 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .share import attach as attach
     from .share import forget as forget
     from .share import open as open
-    from .share.listing import names as names
+    from .share.names.listing import names as names
     from .share.shortcuts import CallableModule
 
     share: CallableModule

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from weft.share import keeperlink
 from weft.share.keeper import Keeper, Session
-from weft.share.names import check_name
+from weft.share.names.server import check_name
 
 EXAMPLES = int(os.environ.get("WEFT_FUZZ_EXAMPLES") or 300)
 fuzzed = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -20,7 +20,7 @@ from tests.ucp import support as ucp_support
 
 import weft
 from weft import _keys, errors, fi, ucp
-from weft.share.ticket import PREFIX, Ticket
+from weft.share.names.ticket import PREFIX, Ticket
 
 EXAMPLES = int(os.environ.get("WEFT_FUZZ_EXAMPLES") or 300)
 fuzzed = settings(max_examples=EXAMPLES)

@@ -106,6 +106,12 @@ PY_BELOW: dict[str, set[str]] = {
     },
     "__main__": {"tools"},
 }
+# share's subpackages, and "" for its own modules: what each imports when it is loaded. What only type checkers see, and
+# what a function imports when it runs (a node's first kept array), may point upwards.
+SHARE_BELOW: dict[str, set[str]] = {
+    "names": set(),  # tickets, names, processes: no arrays, no node
+    "": {"names"},
+}
 # The package makes our own providers known, as its last import; no module of it knows a provider.
 REGISTERS = "fi/__init__.py"
 # Objects of fi are not for providers: policy is asked, and answers with data (Info, attributes, limits, flags).
@@ -234,6 +240,8 @@ def python_faults(weft: Path) -> Iterator[str]:
             if target in ("__version__", "__init__"):
                 target = "_version"
             if target == room or (target == "_version" and room != "_nic"):
+                if room == "share" and not inside and (wrong := _share_fault(relative.parts, rest)):
+                    yield f"{where}: {wrong}"
                 continue
             if target not in PY_BELOW:
                 yield f"{where}: {module}: import it from the room that defines it"
@@ -247,6 +255,21 @@ def python_faults(weft: Path) -> Iterator[str]:
                 continue
             elif room == "providers" and target == "fi" and rest[1:] and rest[1] in FI_OBJECTS:
                 yield f"{where}: {module}: a provider is policy, it knows fi's data types and not its objects"
+
+
+def _share_fault(parts: tuple[str, ...], target: list[str]) -> str:
+    """What is wrong with an import from share/... by one of its modules, `parts`; "" for nothing."""
+    if parts[1:] == ("__init__.py",):
+        return ""  # the public names, of every subpackage
+    own = parts[1] if len(parts) > 2 else ""
+    other = target[1] if len(target) > 1 and target[1] in SHARE_BELOW else ""
+    if own not in SHARE_BELOW:
+        return f"share/{own} is no subpackage; known: {', '.join(filter(None, SHARE_BELOW))}"
+    if own == other or other in SHARE_BELOW[own]:
+        return ""
+    return (
+        f"share/{own} imports {other or 'share itself'}, but stands on {', '.join(sorted(SHARE_BELOW[own])) or 'none'}"
+    )
 
 
 # ---- the tests ----------------------------------------------------------------------------------------------
@@ -314,6 +337,9 @@ def test_cpp_right_arrow_is_accepted(tmp_path: Path, file: str, line: str) -> No
         ("fi/cq.py", "import rich", "fi imports rich"),
         ("tools/plot.py", "import matplotlib.pyplot as plt", "inside a function"),
         ("fi/mr.py", "from weft import empty", "room that defines it"),
+        ("share/names/ticket.py", "from ..node import Node", "share/names imports share itself"),
+        ("share/names/ticket.py", "from ... import share", "share/names imports share itself"),
+        ("share/toys/x.py", "from ..node import Node", "no subpackage"),
         ("toys/x.py", "", "no room"),
     ],
 )
@@ -334,6 +360,8 @@ def test_python_wrong_arrow_is_found(tmp_path: Path, file: str, code: str, expec
         ("providers/general.py", "from weft.fi.attrs import Info"),
         ("tools/cli.py", "import typer\nfrom weft import fi, ucp, __version__"),
         ("fi/cq.py", "import numpy as np\nimport struct"),
+        ("share/node.py", "from .names.ticket import Ticket"),
+        ("share/names/ticket.py", "if TYPE_CHECKING:\n    from ..node import Node"),
     ],
 )
 def test_python_right_arrow_is_accepted(tmp_path: Path, file: str, code: str) -> None:

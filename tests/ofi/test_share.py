@@ -18,7 +18,7 @@ import weft
 from weft import errors, fi
 from weft.providers.ofi import library as ofi_library
 from weft.share import real as real_module
-from weft.share.ticket import Ticket
+from weft.share.names.ticket import Ticket
 
 TIMEOUT_S = 20.0
 

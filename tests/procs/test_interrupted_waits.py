@@ -18,7 +18,7 @@ from tests.procs import interrupt_facts as facts
 from tests.procs.children import Child
 from tests.procs.test_coordination import Crew
 
-from weft.share.ticket import process_is_stopped
+from weft.share.names.ticket import process_is_stopped
 
 pytestmark = pytest.mark.procs
 

@@ -11,7 +11,7 @@ from tests.patience import Patience
 
 import weft
 from weft.share import keeperlink
-from weft.share.listing import NameInfo
+from weft.share.names.listing import NameInfo
 
 
 def kept() -> list[NameInfo]:

@@ -15,7 +15,7 @@ from tests.share.owner import Owner
 import weft
 from weft import errors
 from weft.share import NameInfo
-from weft.share.names import NameServer
+from weft.share.names.server import NameServer
 
 
 def named(wanted: str) -> NameInfo:

@@ -16,8 +16,8 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
-from weft.share import unixsockets
-from weft.share.names import NameServer
+from weft.share.names import unixsockets
+from weft.share.names.server import NameServer
 
 
 def test_unknown_name_lists_those_there_are(node: weft.Node, name: Any) -> None:
@@ -105,7 +105,7 @@ def test_forked_child_does_not_keep_names(own_owner: Owner, node: weft.Node, nam
 @pytest.mark.procs
 def test_stopped_owner_times_out(node: weft.Node, own_owner: Owner, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    from weft.share import names
+    from weft.share.names import server as names
 
     n = name("a")
     own_owner.tell(f"node.share(np.zeros(3), {n!r})")

@@ -18,7 +18,8 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
-from weft.share import names, unixsockets
+from weft.share.names import server as names
+from weft.share.names import unixsockets
 
 STRANGER = 65533  # a user that owns nothing
 

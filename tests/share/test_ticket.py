@@ -13,7 +13,7 @@ import pytest
 import weft
 from weft import errors
 from weft.share import Ticket
-from weft.share.ticket import PREFIX
+from weft.share.names.ticket import PREFIX
 
 # A field of a ticket, and an invalid value.
 SENSELESS: list[tuple[str, Any]] = [

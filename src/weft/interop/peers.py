@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from .. import errors
 from ..share import Node, RemoteArray, Shared, Ticket, open
-from ..share.waiting import seconds
+from ..share.names.waiting import seconds
 from .channel import RECORD_BYTES_MAX, Channel
 from .control import Control, Failure, State, failure_of, rebuilt, stated, waited
 

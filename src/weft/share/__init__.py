@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._default import default_node as default_node
 from .copies import ReadOnlyCopy as ReadOnlyCopy
+from .names.ticket import Ticket as Ticket
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
 from .node import open as open
@@ -29,7 +30,6 @@ from .remote import RemoteArray as RemoteArray
 from .shared import Shared as Shared
 from .shortcuts import CallableModule
 from .shortcuts import attach as attach
-from .ticket import Ticket as Ticket
 
 # Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
 _ON_USE = {
@@ -37,7 +37,7 @@ _ON_USE = {
     "Event": "event",
     "Group": "group",
     "Lock": "lock",
-    "NameInfo": "listing",
+    "NameInfo": "names.listing",
     "OwnerDied": "coordinated",
     "Queue": "queue",
     "Semaphore": "semaphore",
@@ -50,8 +50,8 @@ if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .event import Event as Event
     from .group import Group as Group
     from .keeping import forget as forget
-    from .listing import NameInfo as NameInfo
     from .lock import Lock as Lock
+    from .names.listing import NameInfo as NameInfo
     from .queue import Queue as Queue
     from .semaphore import Semaphore as Semaphore
 else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .. import _nic, errors
 from .calls import AGAIN, DONE, MAPPED, Answer
 from .coordinated import BROKEN, Coordinated, Result, limit, whole
+from .names.ticket import Ticket
 from .node import Node
-from .ticket import Ticket
 
 __all__ = ["Barrier"]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import _nic, _process, errors
 from .explain import explain, unanswered
 from .lane import FailedOperation
-from .ticket import process_start
+from .names.ticket import process_start
 
 if TYPE_CHECKING:
     from .aio import LoopLane

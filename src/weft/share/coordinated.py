@@ -21,14 +21,14 @@ from ..memory.arrays import zeros
 from . import calls
 from ._default import default_node
 from .calls import AGAIN, DONE, MAPPED, Answer, Request
-from .names import check_name
+from .names.processes import pid_namespace
+from .names.server import check_name
+from .names.ticket import PREFIX, Ticket
+from .names.waiting import seconds
 from .node import Node
-from .processes import pid_namespace
 from .reattaching import KINDS, attach, head_of
 from .remote import RemoteArray
 from .show import named
-from .ticket import PREFIX, Ticket
-from .waiting import seconds
 
 if TYPE_CHECKING:
     from .shared import Shared

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .. import _nic, errors
 from .calls import AGAIN
 from .coordinated import Coordinated, Result, limit
+from .names.ticket import Ticket
 from .node import Node
-from .ticket import Ticket
 
 __all__ = ["Event"]
 

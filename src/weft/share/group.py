@@ -17,10 +17,10 @@ from ._default import default_node
 from .arrays import Array, alias, type_name
 from .exchange import CHUNK, Exchange
 from .meeting import SEATS_MAX, Meeting, new_table
+from .names.ticket import decode_dtype, encode_dtype
+from .names.waiting import deadline_in, seconds
 from .node import Node
 from .reducing import combine, operation
-from .ticket import decode_dtype, encode_dtype
-from .waiting import deadline_in, seconds
 
 __all__ = ["Group"]
 

@@ -34,14 +34,14 @@ from .. import _files, _nic, _process, errors
 from ..fi import _handle
 from ..memory.reserve import part
 from . import keeperlink
-from .names import check_name
+from .names.processes import pid_namespace
+from .names.server import check_name
+from .names.ticket import decode_dtype
+from .names.unixsockets import credentials
 from .node import Node
 from .offer import Offer
-from .processes import pid_namespace
 from .shared import Shared
 from .show import human_bytes
-from .ticket import decode_dtype
-from .unixsockets import credentials
 
 __all__ = ["Keeper", "main"]
 

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files, errors
-from .ticket import process_is_stopped
-from .unixsockets import credentials
+from .names.ticket import process_is_stopped
+from .names.unixsockets import credentials
 
 __all__ = ["MESSAGE_BYTES_MAX", "KeeperEnded", "Link", "at_folder", "connected", "folder", "stem", "to_socket"]
 

@@ -18,11 +18,11 @@ from ..fi import _handle
 from . import keeperlink
 from .arrays import Array
 from .explain import keeper_gone
-from .names import check_name, inquire, taken, unknown
+from .names.processes import command_of
+from .names.server import check_name, inquire, taken, unknown
+from .names.ticket import Ticket, encode_dtype, process_start
 from .offer import Offer
-from .processes import command_of
 from .shared import Shared
-from .ticket import Ticket, encode_dtype, process_start
 
 if TYPE_CHECKING:
     from .node import Node

@@ -26,8 +26,8 @@ from .show import named, short
 
 if TYPE_CHECKING:
     from .attached import Attached
+    from .names.ticket import Ticket
     from .shared import Shared
-    from .ticket import Ticket
 
 __all__ = ["as_array", "as_dlpack", "register", "view"]
 

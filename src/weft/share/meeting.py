@@ -14,9 +14,9 @@ import numpy as np
 
 from .. import errors
 from ..memory.arrays import zeros
+from .names.ticket import PREFIX
 from .remote import RemoteArray
 from .shared import Shared
-from .ticket import PREFIX
 
 if TYPE_CHECKING:
     from .node import Node

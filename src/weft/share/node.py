@@ -20,14 +20,14 @@ from . import _default
 from .arrays import type_name
 from .attached import Attached
 from .lane import Lane
-from .names import NameServer, check_name, names
+from .names.server import NameServer, check_name, names
+from .names.ticket import PREFIX, Ticket, fabric_of
+from .names.waiting import seconds
 from .offer import check
 from .reattaching import attach
 from .remote import RemoteArray
 from .shared import Shared
 from .show import human_bytes, table_html
-from .ticket import PREFIX, Ticket, fabric_of
-from .waiting import seconds
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,7 +12,7 @@ from ..fi import _handle
 from ..memory.reserve import room_of
 from .arrays import Array, alias, type_name
 from .comparing import Comparing
-from .ticket import Ticket, encode_dtype, host_id, process_start
+from .names.ticket import Ticket, encode_dtype, host_id, process_start
 
 if TYPE_CHECKING:
     from .node import Node

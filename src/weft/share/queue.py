@@ -15,9 +15,9 @@ from . import calls
 from .arrays import Array, alias, values
 from .calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
 from .coordinated import TOO_LONG, Coordinated, Result, limit, patience, whole
+from .names.ticket import Ticket, decode_dtype, encode_dtype
 from .node import Node
 from .show import human_bytes
-from .ticket import Ticket, decode_dtype, encode_dtype
 
 __all__ = ["Empty", "Full", "Queue"]
 

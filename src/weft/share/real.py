@@ -22,7 +22,7 @@ from .. import errors, fi
 from ..fi import _handle
 from ..fi._progress import ProgressThread
 from .lane import FailedOperation, Lane
-from .ticket import FABRIC_PREFIX
+from .names.ticket import FABRIC_PREFIX
 
 if TYPE_CHECKING:
     from .node import Node

@@ -9,9 +9,9 @@ import numpy as np
 
 from .. import _process, errors
 from ._default import default_node
+from .names.ticket import PREFIX
 from .show import named
 from .sources import ticket_from
-from .ticket import PREFIX
 
 if TYPE_CHECKING:
     from .node import Node

@@ -22,12 +22,12 @@ from .functions import Functions
 from .indexing import select
 from .jobs import fill_job, move_job, nothing, put_job, read_job, set_job, take_job, write_job
 from .mapped import as_array, as_dlpack, view
+from .names.ticket import Ticket, decode_dtype, encode_dtype, host_id
 from .ordering import empty_like_view, strides_of
 from .quick import Quick
 from .reattaching import reattach
 from .shapes import Shapes
 from .show import human_bytes, named, table_html
-from .ticket import Ticket, decode_dtype, encode_dtype, host_id
 from .tiles import TILE_BYTES
 from .totals import Totals
 from .watching import await_signal, await_until, check_signal, wait_signal, wait_until

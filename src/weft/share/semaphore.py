@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _nic, errors
 from .calls import AGAIN, Answer
 from .coordinated import NO_SEAT, Coordinated, Result, limit, patience, whole
+from .names.ticket import Ticket
 from .node import Node
-from .ticket import Ticket
 
 __all__ = ["Semaphore"]
 

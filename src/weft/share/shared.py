@@ -19,11 +19,11 @@ from ..fi import _handle
 from .arrays import Array
 from .functions import Functions
 from .mapped import register as register_for_views
-from .names import check_ticket
+from .names.server import check_ticket
+from .names.ticket import Ticket
 from .offer import Offer, check, register
 from .remote import RemoteArray
 from .show import human_bytes, no_attribute, table_html
-from .ticket import Ticket
 
 if TYPE_CHECKING:
     from .node import Node

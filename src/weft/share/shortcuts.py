@@ -14,8 +14,8 @@ from .reattaching import attach as attach_through
 from .remote import RemoteArray
 
 if TYPE_CHECKING:
+    from .names.ticket import Ticket
     from .shared import Shared
-    from .ticket import Ticket
 
 __all__ = ["CallableModule", "attach"]
 

@@ -7,9 +7,9 @@ from typing import Any
 from .. import errors
 from .arrays import type_name
 from .comparing import Comparing
-from .names import check_name, inquire, lookup
-from .ticket import PREFIX, Ticket
-from .waiting import seconds
+from .names.server import check_name, inquire, lookup
+from .names.ticket import PREFIX, Ticket
+from .names.waiting import seconds
 
 __all__ = ["named_now", "ticket_from"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._nic import Elements
 from .lane import CELL_BYTES_MAX
-from .ticket import USER_DEFINED, Ticket
+from .names.ticket import USER_DEFINED, Ticket
 
 if TYPE_CHECKING:
     from .node import Node

@@ -20,9 +20,9 @@ from .. import _nic, errors
 from .arrays import Array
 from .calls import AGAIN, WATCH, APosted, Request, ask
 from .explain import timed_out
+from .names.waiting import condition, deadline_in
 from .ordering import strides_of
 from .show import named, short
-from .waiting import condition, deadline_in
 
 if TYPE_CHECKING:
     from .remote import RemoteArray

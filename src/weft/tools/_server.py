@@ -15,7 +15,7 @@ import struct
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-from ..share.names import check_name
+from ..share.names.server import check_name
 from ._pair import DEADLINE_S, ServedTarget, command, environment, provider_of
 from ._text import UsageError
 

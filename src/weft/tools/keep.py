@@ -9,7 +9,7 @@ from dataclasses import asdict
 from .. import errors
 from ..share import keeper
 from ..share.keeping import forget
-from ..share.listing import NameInfo, names
+from ..share.names.listing import NameInfo, names
 from ..share.show import human_bytes
 from ._text import console, plain_table
 

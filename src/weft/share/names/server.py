@@ -23,7 +23,7 @@ import weakref
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .. import errors
+from ... import errors
 from .unixsockets import bound, credentials
 from .users import unmapped
 

@@ -7,9 +7,9 @@ import math
 import time
 from dataclasses import dataclass
 
-from .. import errors
-from .names import Answer, inquire
+from ... import errors
 from .processes import command_of
+from .server import Answer, inquire
 from .ticket import Ticket
 from .waiting import seconds
 

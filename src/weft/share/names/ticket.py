@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import errors
+from ... import errors
 
 __all__ = [
     "FABRIC_PREFIX",

@@ -1,0 +1,1 @@
+"""Tickets, names, and the processes that hold them."""
