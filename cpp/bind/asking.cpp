@@ -26,7 +26,7 @@ constexpr int64_t kAsleepNs = 250'000'000;  // a thread that sleeps looks so oft
 constexpr size_t kRequestBytesMax = 4096;
 constexpr int kAttempts = 8;  // of a step that signal handlers interrupt
 
-// Numbers of calls; those of weft.share.calls are smaller.
+// Numbers of calls; those of weft.share.arrays.calls are smaller.
 uint64_t next_id() noexcept {
   static std::atomic<uint64_t> next{uint64_t{1} << 32};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -447,7 +447,7 @@ void Deed::undo() {
 
 namespace {
 
-constexpr uint32_t kNoLane = 102, kFailed = 103, kSilent = 104;  // further outcomes: weft.share.calls
+constexpr uint32_t kNoLane = 102, kFailed = 103, kSilent = 104;  // further outcomes: weft.share.arrays.calls
 
 Signature g_ask{"_ask",
                 {"array", "who", "op", "flags", "a", "b", "data", "room", "timeout", "patience", "state", "leaves"},

@@ -110,7 +110,8 @@ PY_BELOW: dict[str, set[str]] = {
 # what a function imports when it runs (a node's first kept array), may point upwards.
 SHARE_BELOW: dict[str, set[str]] = {
     "names": set(),  # tickets, names, processes: no arrays, no node
-    "": {"names"},
+    "arrays": {"names"},
+    "": {"names", "arrays"},
 }
 # The package makes our own providers known, as its last import; no module of it knows a provider.
 REGISTERS = "fi/__init__.py"

@@ -64,7 +64,7 @@ LATER = {
     "weft.fi.mr_cache",
     "weft.fi.trigger",
     "weft.providers.cxi",
-    "weft.share.aio",
+    "weft.share.arrays.aio",
     "weft.share.group",
     "weft.tools",
     "weft.ucp",

@@ -21,7 +21,7 @@ from typing import Any
 from tests.procs.coordination_facts import things
 
 from weft import errors
-from weft.share import calls
+from weft.share.arrays import calls
 
 _PATIENCE_S = 50.0
 _TIMER = signal.setitimer, signal.ITIMER_REAL

@@ -13,7 +13,7 @@ from tests.share.owner import Owner
 
 import weft
 from weft import errors
-from weft.share import aio, attached
+from weft.share.arrays import aio, attached
 
 WATCHDOG_S = 60
 

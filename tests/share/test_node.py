@@ -320,7 +320,7 @@ def test_timeout_must_be_a_time() -> None:
 
 def test_deadline_is_put_off_while_pieces_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large array over the owner's engine may take longer than the timeout, as long as bytes arrive."""
-    from weft.share import lane as module
+    from weft.share.arrays import lane as module
 
     with weft.open(timeout=0.02) as node:
         lane = node._lane("test")

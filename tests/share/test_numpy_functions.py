@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import weft
 from weft import errors
-from weft.share import tiles
+from weft.share.arrays import tiles
 
 BINARY = [
     operator.add,

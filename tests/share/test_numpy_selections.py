@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 import weft
 from weft import errors
-from weft.share.copies import ReadOnlyCopy
+from weft.share.arrays.copies import ReadOnlyCopy
 
 RECORD = np.dtype([("a", ">i2"), ("b", "f8", (2,)), ("c", "U3"), ("d", [("x", "?"), ("y", "c8")])])
 DTYPES = [np.dtype(code) for code in ("i4", ">i4", "f8", ">f2", "c8", "?", "S3", "U2", ">U2", "M8[s]", "V5")] + [RECORD]

@@ -20,13 +20,13 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ._default import default_node as default_node
-from .copies import ReadOnlyCopy as ReadOnlyCopy
+from .arrays._default import default_node as default_node
+from .arrays.copies import ReadOnlyCopy as ReadOnlyCopy
+from .arrays.remote import RemoteArray as RemoteArray
 from .names.ticket import Ticket as Ticket
 from .node import Node as Node
 from .node import NodeStatistics as NodeStatistics
 from .node import open as open
-from .remote import RemoteArray as RemoteArray
 from .shared import Shared as Shared
 from .shortcuts import CallableModule
 from .shortcuts import attach as attach

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _nic, errors
-from .calls import AGAIN, DONE, MAPPED, Answer
+from .arrays.calls import AGAIN, DONE, MAPPED, Answer
 from .coordinated import BROKEN, Coordinated, Result, limit, whole
 from .names.ticket import Ticket
 from .node import Node

@@ -1,8 +1,8 @@
 """What locks, semaphores, events, barriers and queues have in common: a name, shared memory, and a path to it.
 
 An object is a small shared array of the process that makes it; cpp/sync says what is in it. A process that maps the
-array calls the object by itself, in C++; for any other process the NIC of the array's owner does (calls.py). A thread
-that waits sleeps on a futex, or on its completion queue; a task waits on the descriptor of its event loop.
+array calls the object by itself, in C++; for any other process the NIC of the array's owner does (arrays/calls.py).
+A thread that waits sleeps on a futex, or on its completion queue; a task waits on the descriptor of its event loop.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 from .. import _nic, _process, errors
 from ..fi import _handle
 from ..memory.arrays import zeros
-from . import calls
-from ._default import default_node
-from .calls import AGAIN, DONE, MAPPED, Answer, Request
+from .arrays import calls
+from .arrays._default import default_node
+from .arrays.calls import AGAIN, DONE, MAPPED, Answer, Request
+from .arrays.reattaching import KINDS, attach, head_of
+from .arrays.remote import RemoteArray
+from .arrays.show import named
 from .names.processes import pid_namespace
 from .names.server import check_name
 from .names.ticket import PREFIX, Ticket
 from .names.waiting import seconds
 from .node import Node
-from .reattaching import KINDS, attach, head_of
-from .remote import RemoteArray
-from .show import named
 
 if TYPE_CHECKING:
     from .shared import Shared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _nic, errors
-from .calls import AGAIN
+from .arrays.calls import AGAIN
 from .coordinated import Coordinated, Result, limit
 from .names.ticket import Ticket
 from .node import Node

@@ -16,7 +16,7 @@ import numpy as np
 from .. import errors, fi
 from ..fi import _handle
 from ..memory.arrays import zeros
-from .arrays import Array
+from .arrays.checks import Array
 
 if TYPE_CHECKING:
     from .node import Node

@@ -13,8 +13,8 @@ import numpy as np
 
 from .. import errors, fi
 from ..fi import _handle
-from ._default import default_node
-from .arrays import Array, alias, type_name
+from .arrays._default import default_node
+from .arrays.checks import Array, alias, type_name
 from .exchange import CHUNK, Exchange
 from .meeting import SEATS_MAX, Meeting, new_table
 from .names.ticket import decode_dtype, encode_dtype

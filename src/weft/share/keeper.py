@@ -34,6 +34,7 @@ from .. import _files, _nic, _process, errors
 from ..fi import _handle
 from ..memory.reserve import part
 from . import keeperlink
+from .arrays.show import human_bytes
 from .names.processes import pid_namespace
 from .names.server import check_name
 from .names.ticket import decode_dtype
@@ -41,7 +42,6 @@ from .names.unixsockets import credentials
 from .node import Node
 from .offer import Offer
 from .shared import Shared
-from .show import human_bytes
 
 __all__ = ["Keeper", "main"]
 

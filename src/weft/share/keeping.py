@@ -16,8 +16,8 @@ import numpy as np
 from .. import _nic, _process, errors
 from ..fi import _handle
 from . import keeperlink
-from .arrays import Array
-from .explain import keeper_gone
+from .arrays.checks import Array
+from .arrays.explain import keeper_gone
 from .names.processes import command_of
 from .names.server import check_name, inquire, taken, unknown
 from .names.ticket import Ticket, encode_dtype, process_start

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from .calls import AGAIN, Answer
+from .arrays.calls import AGAIN, Answer
 from .coordinated import DIED, Coordinated, OwnerDied, Result, limit, patience
 from .names.ticket import Ticket, process_is_stopped
 from .node import Node

@@ -14,8 +14,8 @@ import numpy as np
 
 from .. import errors
 from ..memory.arrays import zeros
+from .arrays.remote import RemoteArray
 from .names.ticket import PREFIX
-from .remote import RemoteArray
 from .shared import Shared
 
 if TYPE_CHECKING:

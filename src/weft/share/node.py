@@ -16,23 +16,23 @@ from .. import _keys, _process, errors, fi
 from ..fi import _handle
 from ..fi.info import first
 from ..memory.cache import statistics as cache_statistics
-from . import _default
-from .arrays import type_name
-from .attached import Attached
-from .lane import Lane
+from .arrays import _default
+from .arrays.attached import Attached
+from .arrays.checks import type_name
+from .arrays.lane import Lane
+from .arrays.reattaching import attach
+from .arrays.remote import RemoteArray
+from .arrays.show import human_bytes, table_html
 from .names.server import NameServer, check_name, names
 from .names.ticket import PREFIX, Ticket, fabric_of
 from .names.waiting import seconds
 from .offer import check
-from .reattaching import attach
-from .remote import RemoteArray
 from .shared import Shared
-from .show import human_bytes, table_html
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .aio import LoopLane
+    from .arrays.aio import LoopLane
     from .real import RealFabric
 
 __all__ = ["Node", "NodeStatistics", "open"]
@@ -342,7 +342,7 @@ class Node:
         found = self._loops.get(loop)
         if found is not None:
             return found
-        from .aio import LoopLane
+        from .arrays.aio import LoopLane
 
         with self._lock:
             self._check(call)

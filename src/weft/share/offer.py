@@ -10,8 +10,8 @@ import numpy as np
 from .. import errors, fi
 from ..fi import _handle
 from ..memory.reserve import room_of
-from .arrays import Array, alias, type_name
-from .comparing import Comparing
+from .arrays.checks import Array, alias, type_name
+from .arrays.comparing import Comparing
 from .names.ticket import Ticket, encode_dtype, host_id, process_start
 
 if TYPE_CHECKING:

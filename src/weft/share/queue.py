@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from .. import _nic, errors
-from . import calls
-from .arrays import Array, alias, values
-from .calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
+from .arrays import calls
+from .arrays.calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
+from .arrays.checks import Array, alias, values
+from .arrays.show import human_bytes
 from .coordinated import TOO_LONG, Coordinated, Result, limit, patience, whole
 from .names.ticket import Ticket, decode_dtype, encode_dtype
 from .node import Node
-from .show import human_bytes
 
 __all__ = ["Empty", "Full", "Queue"]
 

@@ -21,7 +21,7 @@ import numpy as np
 from .. import errors, fi
 from ..fi import _handle
 from ..fi._progress import ProgressThread
-from .lane import FailedOperation, Lane
+from .arrays.lane import FailedOperation, Lane
 from .names.ticket import FABRIC_PREFIX
 
 if TYPE_CHECKING:

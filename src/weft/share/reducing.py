@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from .arrays import Array
+from .arrays.checks import Array
 
 __all__ = ["OPS", "combine", "operation", "sum_reproducibly"]
 

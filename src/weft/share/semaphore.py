@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from .calls import AGAIN, Answer
+from .arrays.calls import AGAIN, Answer
 from .coordinated import NO_SEAT, Coordinated, Result, limit, patience, whole
 from .names.ticket import Ticket
 from .node import Node

@@ -16,14 +16,14 @@ import numpy as np
 
 from .. import _keys, _process, errors, fi
 from ..fi import _handle
-from .arrays import Array
-from .functions import Functions
-from .mapped import register as register_for_views
+from .arrays.checks import Array
+from .arrays.functions import Functions
+from .arrays.mapped import register as register_for_views
+from .arrays.remote import RemoteArray
+from .arrays.show import human_bytes, no_attribute, table_html
 from .names.server import check_ticket
 from .names.ticket import Ticket
 from .offer import Offer, check, register
-from .remote import RemoteArray
-from .show import human_bytes, no_attribute, table_html
 
 if TYPE_CHECKING:
     from .node import Node

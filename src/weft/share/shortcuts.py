@@ -9,9 +9,9 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ..fi import _handle
-from ._default import default_node
-from .reattaching import attach as attach_through
-from .remote import RemoteArray
+from .arrays._default import default_node
+from .arrays.reattaching import attach as attach_through
+from .arrays.remote import RemoteArray
 
 if TYPE_CHECKING:
     from .names.ticket import Ticket

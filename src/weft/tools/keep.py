@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from .. import errors
 from ..share import keeper
+from ..share.arrays.show import human_bytes
 from ..share.keeping import forget
 from ..share.names.listing import NameInfo, names
-from ..share.show import human_bytes
 from ._text import console, plain_table
 
 __all__ = ["keep", "ls", "rm"]

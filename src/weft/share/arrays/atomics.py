@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import errors, fi
-from .arrays import Array, values
+from ... import errors, fi
+from .checks import Array, values
 from .indexing import indices_along, offsets, pieces, select
 from .jobs import Job, fit, nothing, rows_along
 from .lane import Post
@@ -227,7 +227,7 @@ def _operand(a: View, value: Any, shape: tuple[int, ...], call: str) -> Array:
 
 
 def _count_of(datatype: fi.Datatype, op: fi.Op, family: int) -> int:
-    from .. import _nic
+    from ... import _nic
 
     count, _ = _nic.atomic_valid(int(datatype), int(op), family)
     if not count:

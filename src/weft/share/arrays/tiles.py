@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .arrays import Array
+from .checks import Array
 from .ordering import memory_order
 
 if TYPE_CHECKING:

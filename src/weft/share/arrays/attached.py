@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .. import _process, errors, fi
+from ... import _process, errors, fi
 from ._default import default_node
 from .explain import explain, unanswered
 from .jobs import Job, nothing
@@ -19,7 +19,7 @@ from .lane import FailedOperation, Lane
 from .view import View
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
 __all__ = ["Attached"]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import Array, alias, values
+from .checks import Array, alias, values
 from .indexing import indices_along, offsets, pieces, select
 from .lane import Post
 from .ordering import empty_like_view, in_order, memory_order
 from .show import named
 
 if TYPE_CHECKING:
-    from .. import fi
+    from ... import fi
     from .view import View
 
 __all__ = [

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _process, errors, fi
-from ..fi import _handle
+from ... import _process, errors, fi
+from ...fi import _handle
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
 __all__ = ["CELL_BYTES_MAX", "Cell", "FailedOperation", "Lane", "Post", "answers_so_far"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import buffers, errors
+from ... import buffers, errors
 from .comparing import Array as Array
 from .comparing import Comparing
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import fi
-from .arrays import Array, values
+from ... import fi
+from .checks import Array, values
 from .indexing import offsets, pieces
 from .jobs import BATCH_MAX, Job, fit, nothing, put_job, take_job
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from .arrays import Array
 from .attached import Attached
+from .checks import Array
 
 if TYPE_CHECKING:
     from .remote import RemoteArray

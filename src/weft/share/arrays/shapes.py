@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .arrays import Array
+from .checks import Array
 from .indexing import no_index
 from .ordering import empty_like_view, stand_in
 from .parts import Parts

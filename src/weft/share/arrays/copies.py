@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _nic
+from ... import _nic
 
 __all__ = ["ReadOnlyCopy", "own"]
 

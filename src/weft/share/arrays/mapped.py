@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _nic, _process, errors, fi
-from .._nic import Status
-from .arrays import Array
+from ... import _nic, _process, errors, fi
+from ..._nic import Status
+from .checks import Array
 from .explain import explain, path_of, unanswered
 from .show import named, short
 
 if TYPE_CHECKING:
+    from ..names.ticket import Ticket
+    from ..shared import Shared
     from .attached import Attached
-    from .names.ticket import Ticket
-    from .shared import Shared
 
 __all__ = ["as_array", "as_dlpack", "register", "view"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .. import _process, errors, fi
-from .._nic import Status
-from .names.ticket import process_is_stopped, process_start
-from .names.users import stranger
+from ... import _process, errors, fi
+from ..._nic import Status
+from ..names.ticket import process_is_stopped, process_start
+from ..names.users import stranger
 from .show import named, short
 from .sources import named_now
 
 if TYPE_CHECKING:
+    from ..names.ticket import Ticket
     from .attached import Attached
-    from .names.ticket import Ticket
     from .view import View
 
 __all__ = ["explain", "keeper_gone", "path_of", "timed_out", "unanswered"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import Arithmetic
-from .arrays import values
+from .checks import values
 from .comparing import Comparing
 from .show import named
 from .tiles import read_tiles

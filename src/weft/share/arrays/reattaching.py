@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _process, errors
+from ... import _process, errors
+from ..names.ticket import PREFIX
 from ._default import default_node
-from .names.ticket import PREFIX
 from .show import named
 from .sources import ticket_from
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
     from .remote import RemoteArray
 
 __all__ = ["KINDS", "attach", "head_of", "reattach"]

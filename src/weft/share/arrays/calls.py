@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import _nic, _process, errors
+from ... import _nic, _process, errors
+from ..names.ticket import process_start
 from .explain import explain, unanswered
 from .lane import FailedOperation
-from .names.ticket import process_start
 
 if TYPE_CHECKING:
     from .aio import LoopLane

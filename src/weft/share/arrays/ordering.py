@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array
+from .checks import Array
 
 __all__ = ["empty_like_view", "in_order", "memory_order", "stand_in", "strides_of"]
 

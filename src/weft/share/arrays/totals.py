@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import Array
+from .checks import Array
 from .parts import Parts
 from .tiles import read_tiles
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._nic import Elements
+from ..._nic import Elements
+from ..names.ticket import USER_DEFINED, Ticket
 from .lane import CELL_BYTES_MAX
-from .names.ticket import USER_DEFINED, Ticket
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
 __all__ = ["View"]
 
@@ -19,7 +19,7 @@ __all__ = ["View"]
 class View(Elements):
     """The selection: the attributes that all other modules of remote arrays use. `Elements` has a copy of them (_lay).
 
-    Attributes for the fast paths (quick.py):
+    Attributes for the fast paths (element_fallback.py):
     _code     the name of the dtype in a lane's cells; "" if the elements are not scalars that fit a cell.
     _vector   the view has one dimension.
     _n        elements along the first dimension.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from .. import _process, errors, fi
-from .._aio import MANUAL_POLL_S, Watched
+from ... import _process, errors, fi
+from ..._aio import MANUAL_POLL_S, Watched
 from .lane import FailedOperation, Lane, Post, answers_so_far
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
 __all__ = ["LoopLane"]
 

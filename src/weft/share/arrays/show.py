@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .names.ticket import Ticket
+    from ..names.ticket import Ticket
 
 __all__ = ["human_bytes", "named", "no_attribute", "short", "table_html"]
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _nic, errors
-from .arrays import Array
+from ... import _nic, errors
+from ..names.waiting import condition, deadline_in
 from .calls import AGAIN, WATCH, APosted, Request, ask
+from .checks import Array
 from .explain import timed_out
-from .names.waiting import condition, deadline_in
 from .ordering import strides_of
 from .show import named, short
 

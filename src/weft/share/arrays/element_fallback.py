@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import fi
-from .arrays import Array
+from ... import fi
 from .atomics import BASE, COMPARE, FETCH, atomic_job, block_job, datatype_of, op_of, scatter_job
+from .checks import Array
 from .comparing import Comparing
 from .copies import ReadOnlyCopy, own
 from .indexing import select
@@ -21,10 +21,10 @@ from .masks import get_by_array, set_by_array
 from .ordering import empty_like_view
 from .parts import Parts
 
-__all__ = ["Quick"]
+__all__ = ["ElementFallback"]
 
 
-class Quick(Parts):
+class ElementFallback(Parts):
     """`t[key]`, `t[key] = x`, and the atomic calls, in Python. The methods of `Elements` call these."""
 
     __slots__ = ("_datatypes",)

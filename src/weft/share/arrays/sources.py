@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import errors
-from .arrays import type_name
+from ... import errors
+from ..names.server import check_name, inquire, lookup
+from ..names.ticket import PREFIX, Ticket
+from ..names.waiting import seconds
+from .checks import type_name
 from .comparing import Comparing
-from .names.server import check_name, inquire, lookup
-from .names.ticket import PREFIX, Ticket
-from .names.waiting import seconds
 
 __all__ = ["named_now", "ticket_from"]
 

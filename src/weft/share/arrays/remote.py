@@ -1,10 +1,10 @@
 """RemoteArray: another process's array, with NumPy's shape, dtype and basic indexing.
 
-Elements (in C++)        t[key], t[key] = x, read, write, fill, take, put and the atomic calls, by load and store
-View (view.py)           the owner's array and the selected part
-Attached (attached.py)   runs jobs on the lanes of a node
-Quick (quick.py)         the calls of Elements where load and store are not enough; they make jobs (jobs.py, atomics.py)
-RemoteArray              the other public calls
+Elements (in C++)   t[key], t[key] = x, read, write, fill, take, put and the atomic calls, by load and store
+View                the owner's array and the selected part
+Attached            runs jobs on the lanes of a node
+ElementFallback     the calls of Elements where load and store are not enough; they make jobs (jobs.py, atomics.py)
+RemoteArray         the other public calls
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
-from .. import errors, fi
-from .arrays import Array
+from ... import errors, fi
+from ..names.ticket import Ticket, decode_dtype, encode_dtype, host_id
 from .atomics import BASE, COMPARE, FETCH, ONE, atomic_job, is_block, op_of
+from .checks import Array
+from .element_fallback import ElementFallback
 from .explain import path_of
 from .functions import Functions
 from .indexing import select
 from .jobs import fill_job, move_job, nothing, put_job, read_job, set_job, take_job, write_job
 from .mapped import as_array, as_dlpack, view
-from .names.ticket import Ticket, decode_dtype, encode_dtype, host_id
 from .ordering import empty_like_view, strides_of
-from .quick import Quick
 from .reattaching import reattach
 from .shapes import Shapes
 from .show import human_bytes, named, table_html
@@ -35,7 +35,7 @@ from .watching import await_signal, await_until, check_signal, wait_signal, wait
 if TYPE_CHECKING:
     from types import EllipsisType
 
-    from .node import Node
+    from ..node import Node
 
 __all__ = ["RemoteArray"]
 
@@ -46,7 +46,7 @@ Part = tuple[int, tuple[int, ...], tuple[int, ...], str]
 """Of a pickled RemoteArray: offset in bytes, shape, strides, and the dtype if it is not the ticket's (a field)."""
 
 
-class RemoteArray(Quick, Shapes, Totals, Functions):
+class RemoteArray(ElementFallback, Shapes, Totals, Functions):
     """An array of another process. Made by `Node.attach`; it can be pickled and used in any process that receives it.
 
     shape dtype ndim size nbytes itemsize, len(t)     as in NumPy
