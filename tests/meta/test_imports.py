@@ -112,6 +112,7 @@ SHARE_BELOW: dict[str, set[str]] = {
     "names": set(),  # tickets, names, processes: no arrays, no node
     "arrays": {"names"},
     "": {"names", "arrays"},
+    "sync": {"names", "arrays", ""},
 }
 # The package makes our own providers known, as its last import; no module of it knows a provider.
 REGISTERS = "fi/__init__.py"

@@ -652,13 +652,13 @@ def test_memory_that_others_have_written_into_does_no_harm(node: weft.Node) -> N
     """Random bytes in an object's memory: calls end with an error or a result, and the process lives."""
     code = """
 import random, sys
-import numpy as np, weft, weft.share.coordinated
+import numpy as np, weft, weft.share.sync.sync_object
 from weft import errors
 rng = random.Random(int(sys.argv[1]))
 node = weft.open()
 for _ in range(60):
     kind = rng.choice(["Lock", "Semaphore", "Event", "Barrier", "Queue"])
-    weft.share.coordinated._TURN_S = 0.01
+    weft.share.sync.sync_object._TURN_S = 0.01
     thing = getattr(weft, kind)(*([None, 2] if kind == "Barrier" else [None]), node=node)
     memory = thing._memory
     for _ in range(rng.randrange(1, 6)):

@@ -33,27 +33,27 @@ from .shortcuts import attach as attach
 
 # Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
 _ON_USE = {
-    "Barrier": "barrier",
-    "Event": "event",
+    "Barrier": "sync.barrier",
+    "Event": "sync.event",
     "Group": "group",
-    "Lock": "lock",
+    "Lock": "sync.lock",
     "NameInfo": "names.listing",
-    "OwnerDied": "coordinated",
-    "Queue": "queue",
-    "Semaphore": "semaphore",
+    "OwnerDied": "sync.sync_object",
+    "Queue": "sync.queue",
+    "Semaphore": "sync.semaphore",
     "forget": "keeping",
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
-    from .barrier import Barrier as Barrier
-    from .coordinated import OwnerDied as OwnerDied
-    from .event import Event as Event
     from .group import Group as Group
     from .keeping import forget as forget
-    from .lock import Lock as Lock
     from .names.listing import NameInfo as NameInfo
-    from .queue import Queue as Queue
-    from .semaphore import Semaphore as Semaphore
+    from .sync.barrier import Barrier as Barrier
+    from .sync.event import Event as Event
+    from .sync.lock import Lock as Lock
+    from .sync.queue import Queue as Queue
+    from .sync.semaphore import Semaphore as Semaphore
+    from .sync.sync_object import OwnerDied as OwnerDied
 else:
 
     def __getattr__(name: str) -> Any:

@@ -129,7 +129,7 @@ def kept(node: Node, name: str, site: _handle.Site) -> KeptShared:
 
 
 def make_kept(name: str, kind: str, number: int, n: int, item: int, form: bytes) -> Ticket:
-    """Let the keeper make a lock, event, semaphore, barrier or queue. number: of the class. form: see Coordinated.
+    """Let the keeper make a lock, event, semaphore, barrier or queue. number: of the class. form: see SyncObject.
     Raises as share_kept."""
     with keeperlink.connected() as link:
         answer = link.call(

@@ -114,7 +114,7 @@ class Node:
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # of group.py, which imports this module
-        self._objects: weakref.WeakSet[Any] = weakref.WeakSet()  # locks, queues ... made here: coordinated.py
+        self._objects: weakref.WeakSet[Any] = weakref.WeakSet()  # locks, queues ... made here: sync/sync_object.py
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)
         self._domain = self._fabric.domain(info)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .. import _nic, errors
-from .arrays.calls import AGAIN, DONE, MAPPED, Answer
-from .coordinated import BROKEN, Coordinated, Result, limit, whole
-from .names.ticket import Ticket
-from .node import Node
+from ... import _nic, errors
+from ..arrays.calls import AGAIN, DONE, MAPPED, Answer
+from ..names.ticket import Ticket
+from ..node import Node
+from .sync_object import BROKEN, Result, SyncObject, limit, whole
 
 __all__ = ["Barrier"]
 
@@ -14,7 +14,7 @@ _WAIT, _ABORT, _RESET, _LOOK = 5, 7, 8, 15
 _PARTIES_MAX = 1 << 16
 
 
-class Barrier(Coordinated, _nic.BarrierCore):
+class Barrier(SyncObject, _nic.BarrierCore):
     """A point that processes pass together.
 
     barrier = weft.Barrier("step", 4)
@@ -24,7 +24,7 @@ class Barrier(Coordinated, _nic.BarrierCore):
 
     The barrier breaks when a process ends that waits at it, or that passed it the last time: it will not come again.
     All who wait, or come later, get Canceled until reset(). A process that dies before it first comes is not known to
-    the barrier: use a timeout. Further arguments and errors: see `Coordinated`.
+    the barrier: use a timeout. Further arguments and errors: see `SyncObject`.
     """
 
     _KIND = 4

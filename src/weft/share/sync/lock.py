@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, errors
-from .arrays.calls import AGAIN, Answer
-from .coordinated import DIED, Coordinated, OwnerDied, Result, limit, patience
-from .names.ticket import Ticket, process_is_stopped
-from .node import Node
+from ... import _nic, errors
+from ..arrays.calls import AGAIN, Answer
+from ..names.ticket import Ticket, process_is_stopped
+from ..node import Node
+from .sync_object import DIED, OwnerDied, Result, SyncObject, limit, patience
 
 __all__ = ["Lock"]
 
@@ -17,7 +17,7 @@ _TAKE, _RELEASE, _LOOK = 1, 2, 15
 _MARKED, _ELSEWHERE = 1, 2
 
 
-class Lock(Coordinated, _nic.LockCore):
+class Lock(SyncObject, _nic.LockCore):
     """A lock that processes share, by its name or by pickling.
 
     with weft.Lock("table"):        # in any process of this user
@@ -35,7 +35,7 @@ class Lock(Coordinated, _nic.LockCore):
             if lock.recover():      # holds the lock; True: nobody has put the data in order since
                 repair()
 
-    A thread that ends, or exec(), does not release the lock. Arguments and further errors: see `Coordinated`.
+    A thread that ends, or exec(), does not release the lock. Arguments and further errors: see `SyncObject`.
     """
 
     _KIND = 1

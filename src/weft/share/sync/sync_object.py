@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from .. import _nic, _process, errors
-from ..fi import _handle
-from ..memory.arrays import zeros
-from .arrays import calls
-from .arrays._default import default_node
-from .arrays.calls import AGAIN, DONE, MAPPED, Answer, Request
-from .arrays.reattaching import KINDS, attach, head_of
-from .arrays.remote import RemoteArray
-from .arrays.show import named
-from .names.processes import pid_namespace
-from .names.server import check_name
-from .names.ticket import PREFIX, Ticket
-from .names.waiting import seconds
-from .node import Node
+from ... import _nic, _process, errors
+from ...fi import _handle
+from ...memory.arrays import zeros
+from ..arrays import calls
+from ..arrays._default import default_node
+from ..arrays.calls import AGAIN, DONE, MAPPED, Answer, Request
+from ..arrays.reattaching import KINDS, attach, head_of
+from ..arrays.remote import RemoteArray
+from ..arrays.show import named
+from ..names.processes import pid_namespace
+from ..names.server import check_name
+from ..names.ticket import PREFIX, Ticket
+from ..names.waiting import seconds
+from ..node import Node
 
 if TYPE_CHECKING:
-    from .shared import Shared
+    from ..shared import Shared
 
-__all__ = ["Coordinated", "OwnerDied", "Result", "limit", "patience", "unpickle", "whole"]
+__all__ = ["OwnerDied", "Result", "SyncObject", "limit", "patience", "unpickle", "whole"]
 
-T = TypeVar("T", bound="Coordinated")
+T = TypeVar("T", bound="SyncObject")
 
 # sync::Outcome, and two that _wait_for adds.
 DIED, NOT_HOLDER, CLOSED, BROKEN, TOO_LONG, DAMAGED, NO_SEAT = range(2, 9)
@@ -68,7 +68,7 @@ class Result(NamedTuple):
     data: Any
 
 
-class Coordinated:
+class SyncObject:
     """A lock, semaphore, event, barrier or queue, shared by processes. Base of these classes.
 
     name       its name on this host, or the ticket of another handle; None: a new one without a name.
@@ -200,7 +200,7 @@ class Coordinated:
         if size is None:
             raise errors.InvalidArgument(f"{what}: no such object: {n} of {item} bytes")
         if keep:
-            from .keeping import make_kept  # few programs keep objects
+            from ..keeping import make_kept  # few programs keep objects
 
             self._attach(make_kept(self.name, what, self._KIND, n, item, form), 0.0)
             return

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic, errors
-from .arrays.calls import AGAIN, Answer
-from .coordinated import NO_SEAT, Coordinated, Result, limit, patience, whole
-from .names.ticket import Ticket
-from .node import Node
+from ... import _nic, errors
+from ..arrays.calls import AGAIN, Answer
+from ..names.ticket import Ticket
+from ..node import Node
+from .sync_object import NO_SEAT, Result, SyncObject, limit, patience, whole
 
 __all__ = ["Semaphore"]
 
@@ -16,7 +16,7 @@ _TAKE, _RELEASE, _LOOK = 1, 2, 15
 _SEATS_MIN, _SEATS_MAX = 64, 1024
 
 
-class Semaphore(Coordinated, _nic.SemaphoreCore):
+class Semaphore(SyncObject, _nic.SemaphoreCore):
     """Permits that processes share: at most `value` are taken at a time.
 
     with weft.Semaphore("gpu", 2):      # two processes at a time
@@ -25,7 +25,7 @@ class Semaphore(Coordinated, _nic.SemaphoreCore):
     value   permits at first; of a semaphore that exists: None, or the same number.
 
     The permits of a process that dies come back. A process that releases more permits than it has acquired adds
-    permits. At most 1,024 processes can have permits at a time. Further arguments and errors: see `Coordinated`.
+    permits. At most 1,024 processes can have permits at a time. Further arguments and errors: see `SyncObject`.
     """
 
     _KIND = 2

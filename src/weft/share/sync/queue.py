@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import _nic, errors
-from .arrays import calls
-from .arrays.calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
-from .arrays.checks import Array, alias, values
-from .arrays.show import human_bytes
-from .coordinated import TOO_LONG, Coordinated, Result, limit, patience, whole
-from .names.ticket import Ticket, decode_dtype, encode_dtype
-from .node import Node
+from ... import _nic, errors
+from ..arrays import calls
+from ..arrays.calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
+from ..arrays.checks import Array, alias, values
+from ..arrays.show import human_bytes
+from ..names.ticket import Ticket, decode_dtype, encode_dtype
+from ..node import Node
+from .sync_object import TOO_LONG, Result, SyncObject, limit, patience, whole
 
 __all__ = ["Empty", "Full", "Queue"]
 
@@ -40,7 +40,7 @@ class Empty(errors.TimedOut, queue.Empty):
     """ETIMEDOUT: get() found no item in a queue. Also the queue.Empty of Python's own queues."""
 
 
-class Queue(Coordinated, _nic.QueueCore):
+class Queue(SyncObject, _nic.QueueCore):
     """A queue that processes share: first in, first out, bounded.
 
     jobs = weft.Queue("jobs")                               # any objects; they are pickled
@@ -58,7 +58,7 @@ class Queue(Coordinated, _nic.QueueCore):
     Killed processes: an item whose put() did not return may be lost, and is never delivered in part. An item that a
     consumer had taken, or was taking, is lost with it. Nothing is delivered twice. The others go on within a quarter of
     a second. A Queue unpickles what it gets: share it only with processes that you trust, as with
-    multiprocessing.Queue. Further arguments and errors: see `Coordinated`.
+    multiprocessing.Queue. Further arguments and errors: see `SyncObject`.
     """
 
     _KIND = 5

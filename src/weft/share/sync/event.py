@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from .. import _nic, errors
-from .arrays.calls import AGAIN
-from .coordinated import Coordinated, Result, limit
-from .names.ticket import Ticket
-from .node import Node
+from ... import _nic, errors
+from ..arrays.calls import AGAIN
+from ..names.ticket import Ticket
+from ..node import Node
+from .sync_object import Result, SyncObject, limit
 
 __all__ = ["Event"]
 
 _SET, _CLEAR, _WAIT, _LOOK = 3, 4, 5, 15
 
 
-class Event(Coordinated, _nic.EventCore):
+class Event(SyncObject, _nic.EventCore):
     """A flag that processes share: set(), clear(), is_set(), wait().
 
     ready = weft.Event("ready")
     ready.wait(timeout=10)          # until a process calls ready.set()
 
     A wait also ends if the event was set and cleared again meanwhile. Data that a process wrote before set() is visible
-    after wait(). Arguments and further errors: see `Coordinated`.
+    after wait(). Arguments and further errors: see `SyncObject`.
     """
 
     _KIND = 3

@@ -1,0 +1,1 @@
+"""Locks, semaphores, events, barriers and queues in shared memory."""
