@@ -113,6 +113,7 @@ SHARE_BELOW: dict[str, set[str]] = {
     "arrays": {"names"},
     "": {"names", "arrays"},
     "sync": {"names", "arrays", ""},
+    "groups": {"names", "arrays", ""},
 }
 # The package makes our own providers known, as its last import; no module of it knows a provider.
 REGISTERS = "fi/__init__.py"

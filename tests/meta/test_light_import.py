@@ -65,7 +65,7 @@ LATER = {
     "weft.fi.trigger",
     "weft.providers.cxi",
     "weft.share.arrays.aio",
-    "weft.share.group",
+    "weft.share.groups.group",
     "weft.tools",
     "weft.ucp",
 }

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 import weft
 from weft import errors
-from weft.share.reducing import sum_reproducibly
+from weft.share.groups.reducing import sum_reproducibly
 
 
 def together(name: str, size: int, work: Callable[[weft.Group], Any]) -> list[Any]:

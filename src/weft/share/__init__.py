@@ -35,7 +35,7 @@ from .shortcuts import attach as attach
 _ON_USE = {
     "Barrier": "sync.barrier",
     "Event": "sync.event",
-    "Group": "group",
+    "Group": "groups.group",
     "Lock": "sync.lock",
     "NameInfo": "names.listing",
     "OwnerDied": "sync.sync_object",
@@ -45,7 +45,7 @@ _ON_USE = {
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
-    from .group import Group as Group
+    from .groups.group import Group as Group
     from .keeping import forget as forget
     from .names.listing import NameInfo as NameInfo
     from .sync.barrier import Barrier as Barrier

@@ -113,7 +113,7 @@ class Node:
         self._lanes: list[Lane] = []
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
-        self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # of group.py, which imports this module
+        self._groups: weakref.WeakSet[Any] = weakref.WeakSet()  # of groups/group.py, which imports this module
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()  # locks, queues ... made here: sync/sync_object.py
         self._names = NameServer()
         self._fabric = fi.Fabric(info.fabric_attr)

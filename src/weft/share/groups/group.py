@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import errors, fi
-from ..fi import _handle
-from .arrays._default import default_node
-from .arrays.checks import Array, alias, type_name
-from .exchange import CHUNK, Exchange
-from .meeting import SEATS_MAX, Meeting, new_table
-from .names.ticket import decode_dtype, encode_dtype
-from .names.waiting import deadline_in, seconds
-from .node import Node
+from ... import errors, fi
+from ...fi import _handle
+from ..arrays._default import default_node
+from ..arrays.checks import Array, alias, type_name
+from ..names.ticket import decode_dtype, encode_dtype
+from ..names.waiting import deadline_in, seconds
+from ..node import Node
+from .bootstrap import SEATS_MAX, Bootstrap, new_table
+from .group_transport import CHUNK, GroupTransport
 from .reducing import combine, operation
 
 __all__ = ["Group"]
@@ -83,18 +83,18 @@ class Group:
         self._node = default_node() if node is None else node
         self._node._check("Group")
         self._node._weft_only("Group")
-        self._exchange: Exchange | None = Exchange(self._node)
-        meeting = Meeting(self._node, name, self.size, deadline)
+        self._transport: GroupTransport | None = GroupTransport(self._node)
+        bootstrap = Bootstrap(self._node, name, self.size, deadline)
         try:
-            self.rank = meeting.take_seat(rank)
-            meeting.sit(self.rank, self._exchange.record())
-            self._exchange.join(meeting.records(), deadline)
+            self.rank = bootstrap.take_seat(rank)
+            bootstrap.sit(self.rank, self._transport.record())
+            self._transport.join(bootstrap.records(), deadline)
         except BaseException:
-            exchange, self._exchange = self._exchange, None
-            exchange.close()
+            transport, self._transport = self._transport, None
+            transport.close()
             raise
         finally:
-            meeting.leave()
+            bootstrap.leave()
         self._node._groups.add(self)
         # The NICs need these 64 bytes to stay where they are while a collective is under way.
         self._source, self._result = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
@@ -176,24 +176,24 @@ class Group:
 
     def _call(self, call: str, run: Callable[[], T]) -> T:
         """Run a call; an error after its beginning breaks the group, because the members are out of step."""
-        if self._exchange is None:
+        if self._transport is None:
             raise errors.BadState(f"{call}: the group is closed\n  try: weft.Group(...) for a new one")
         if self._broken:
             raise errors.BadState(
                 f"{call}: the group is broken: an earlier call failed: {self._broken}\n"
                 "  rule: the members of a group make the same calls in the same order\n  try: a new group"
             )
-        exchange = self._exchange
-        exchange.begun = False
+        transport = self._transport
+        transport.begun = False
         try:
             return run()
         except errors.Available:
-            entry = exchange.cq.readerr()
-            reason = exchange.cq.strerror(entry.prov_errno, entry.err_data)
+            entry = transport.cq.readerr()
+            reason = transport.cq.strerror(entry.prov_errno, entry.err_data)
             self._broken = reason
             raise errors.make(entry.err, f"{call}: {reason}") from None
         except BaseException as error:
-            if exchange.begun:
+            if transport.begun:
                 self._broken = str(error).partition("\n")[0] or type(error).__name__
             raise
 
@@ -201,9 +201,9 @@ class Group:
         return deadline_in(self.timeout, "Group: timeout")
 
     def _barrier(self) -> None:
-        exchange = self._exchange
-        assert exchange is not None
-        exchange.barrier(self._deadline())
+        transport = self._transport
+        assert transport is not None
+        transport.barrier(self._deadline())
 
     def _offload(self, op: str, dtype: np.dtype[Any], n: int) -> tuple[int, int] | None:
         """(op, datatype) if the NICs combine n elements; else None."""
@@ -244,14 +244,14 @@ class Group:
         return target[()] if scalar and target is not None else target
 
     def _reduce_in_nics(self, source: Array, target: Array | None, offload: tuple[int, int]) -> None:
-        exchange = self._exchange
-        assert exchange is not None
+        transport = self._transport
+        assert transport is not None
         op, datatype = offload
         n = source.nbytes
         self._source[:n] = source.reshape(-1).view(np.uint8)
-        post = exchange.ep.allreduce
-        exchange.run(
-            lambda: post(self._source, source.size, None, self._result, None, exchange.mc.addr, datatype, op),
+        post = transport.ep.allreduce
+        transport.run(
+            lambda: post(self._source, source.size, None, self._result, None, transport.mc.addr, datatype, op),
             self._deadline(),
         )
         if target is not None:
@@ -267,8 +267,8 @@ class Group:
         target: Array | None,
         binned: bool,
     ) -> None:
-        exchange = self._exchange
-        assert exchange is not None
+        transport = self._transport
+        assert transport is not None
         what = f"{call} {op} {source.dtype.str} {source.shape} {root} {int(binned)}"
         flat, dtype = source.reshape(-1), source.dtype
         whole = source.nbytes * self.size <= _WHOLE_MAX
@@ -286,13 +286,13 @@ class Group:
             rows = np.empty((self.size - 1, mine.stop - mine.start), dtype)
             if rows.size and (not whole or result is not None):
                 each = np.full(len(others), high - low)
-                exchange.read(rows, others, np.full(len(others), low), each)
-            exchange.phase += 1
+                transport.read(rows, others, np.full(len(others), low), each)
+            transport.phase += 1
             if whole:
                 if result is not None and part.size:
                     combine(part, rows, self.rank, function, result, reproducible=binned)
                 continue
-            half = exchange.half()
+            half = transport.half()
             if CHUNK % dtype.itemsize == 0:
                 combine(part[mine], rows, self.rank, function, half.view(dtype)[mine], reproducible=binned)
             else:
@@ -300,16 +300,16 @@ class Group:
                 combine(part[mine], rows, self.rank, function, reduced, reproducible=binned)
                 half[low:high] = reduced.view(np.uint8)
             # Collect the parts of all members.
-            exchange.barrier(self._deadline())
+            transport.barrier(self._deadline())
             if result is not None:
                 gathered = result.view(np.uint8)
                 gathered[low:high] = half[low:high]
-                exchange.read(gathered, others, cuts[:-1][others], np.diff(cuts)[others], at=cuts[:-1][others])
-            exchange.phase += 1
+                transport.read(gathered, others, cuts[:-1][others], np.diff(cuts)[others], at=cuts[:-1][others])
+            transport.phase += 1
 
     def _broadcast(self, value: Any, root: int, out: Any) -> Any:
-        exchange = self._exchange
-        assert exchange is not None
+        transport = self._transport
+        assert transport is not None
         scalar = False
         source: Array | None = None
         what = f"broadcast {root}"
@@ -334,8 +334,8 @@ class Group:
                     target = _target(out, like, "broadcast")
             raw = target.reshape(-1).view(np.uint8)[first : first + CHUNK]
             if source is None and raw.size:
-                exchange.read(raw, np.array([root]), np.array([0]), np.array([raw.size]))
-            exchange.phase += 1
+                transport.read(raw, np.array([root]), np.array([0]), np.array([raw.size]))
+            transport.phase += 1
             first += CHUNK
             if first >= target.nbytes:
                 break
@@ -351,16 +351,16 @@ class Group:
         only   the member whose header counts; it decides what the others do. Returns that member's header.
         skip   bytes of `data` that no other member reads.
         """
-        exchange = self._exchange
-        assert exchange is not None
-        exchange.announce(what)
+        transport = self._transport
+        assert transport is not None
+        transport.announce(what)
         if data is not None and data.size:
             skip = skip or slice(data.size, data.size)
             for piece in (slice(0, skip.start), slice(skip.stop, data.size)):
-                exchange.half()[piece] = data[piece]
-        exchange.barrier(self._deadline())
+                transport.half()[piece] = data[piece]
+        transport.barrier(self._deadline())
         others = np.array([only]) if only is not None else np.arange(self.size)
-        told = exchange.announced(others)
+        told = transport.announced(others)
         for rank, theirs in zip(others.tolist(), told, strict=True):
             same = theirs.split(" ")[:2] == what.split(" ")[:2] if only is not None else theirs == what
             if not same:
@@ -376,7 +376,7 @@ class Group:
     @property
     def closed(self) -> bool:
         """True after close()."""
-        return self._exchange is None
+        return self._transport is None
 
     def close(self, wait: float = 10.0) -> None:
         """Leave the group, when all members have come to their close(): others may still read this member's memory.
@@ -385,17 +385,17 @@ class Group:
 
         Closing again does nothing.
         """
-        if self._exchange is None:
+        if self._transport is None:
             return
         if self._thread is not None:
             self._thread.shutdown()
         if wait > 0:
             try:
-                self._exchange.barrier(deadline_in(wait, "close: wait"))
+                self._transport.barrier(deadline_in(wait, "close: wait"))
             except errors.FabricError:
                 pass  # the others have died, or do not come
-        exchange, self._exchange = self._exchange, None
-        exchange.close()
+        transport, self._transport = self._transport, None
+        transport.close()
 
     def __enter__(self) -> Group:
         return self
@@ -406,7 +406,7 @@ class Group:
         self.close(10.0 if kind is None else 0.0)
 
     def __repr__(self) -> str:
-        state = "closed" if self._exchange is None else f"broken: {self._broken}" if self._broken else "open"
+        state = "closed" if self._transport is None else f"broken: {self._broken}" if self._broken else "open"
         return f"<weft.Group {self.name!r}, rank {self.rank} of {self.size}, {state}>"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import errors
-from .arrays.checks import Array
+from ... import errors
+from ..arrays.checks import Array
 
 __all__ = ["OPS", "combine", "operation", "sum_reproducibly"]
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import errors, fi
-from ..fi import _handle
-from ..memory.arrays import zeros
-from .arrays.checks import Array
+from ... import errors, fi
+from ...fi import _handle
+from ...memory.arrays import zeros
+from ..arrays.checks import Array
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
-__all__ = ["CHUNK", "HEADER", "Exchange"]
+__all__ = ["CHUNK", "HEADER", "GroupTransport"]
 
 CHUNK = 2 << 20  # bytes of a half, without its header
 HEADER = 256  # what the member is doing, as text: members that do different things notice
@@ -31,7 +31,7 @@ _SLICE_S = 1.0  # a waiting thread checks again after this time
 _LOCAL, _LENGTH, _DEST, _REMOTE, _KEY = range(5)
 
 
-class Exchange:
+class GroupTransport:
     """One member's side of a group's traffic; used by one thread at a time."""
 
     def __init__(self, node: Node) -> None:

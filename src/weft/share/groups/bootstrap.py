@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import errors
-from ..memory.arrays import zeros
-from .arrays.remote import RemoteArray
-from .names.ticket import PREFIX
-from .shared import Shared
+from ... import errors
+from ...memory.arrays import zeros
+from ..arrays.remote import RemoteArray
+from ..names.ticket import PREFIX
+from ..shared import Shared
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
-__all__ = ["SEATS_MAX", "Meeting", "new_table"]
+__all__ = ["SEATS_MAX", "Bootstrap", "new_table"]
 
 SEATS_MAX = 4096
 _RECORD = 1024  # bytes of a seat: a word that is 0 (free), TAKEN, or the length of the record, which follows
@@ -38,7 +38,7 @@ def new_table(size: int) -> np.ndarray[Any, Any]:
     return table
 
 
-class Meeting:
+class Bootstrap:
     """One member's look at the table of a group."""
 
     def __init__(self, node: Node, source: Any, size: int, deadline: float) -> None:

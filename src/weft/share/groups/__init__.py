@@ -1,0 +1,1 @@
+"""Groups: processes that share arrays and combine values."""
