@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from weft.share import keeperlink
-from weft.share.keeper import Keeper, Session
+from weft.share.keeping import protocol
+from weft.share.keeping.keeper import Keeper, Session
 from weft.share.names.server import check_name
 
 EXAMPLES = int(os.environ.get("WEFT_FUZZ_EXAMPLES") or 300)
@@ -91,7 +91,7 @@ class Caller:
     def call(self, data: bytes) -> dict[str, Any]:
         """The answer, as a caller gets it."""
         self.session._answer_to(data)
-        return dict(json.loads(self._ours.recv(keeperlink.MESSAGE_BYTES_MAX)))
+        return dict(json.loads(self._ours.recv(protocol.MESSAGE_BYTES_MAX)))
 
     def close(self) -> None:
         self._ours.close()
@@ -126,7 +126,7 @@ def test_made_up_requests_are_answered_and_others_served(keeper: Keeper, made: l
     for request in made:
         if request.get("ticket") == "the last one":
             request["ticket"] = ticket
-        answer = caller.call(json.dumps(request).encode()[: keeperlink.MESSAGE_BYTES_MAX])
+        answer = caller.call(json.dumps(request).encode()[: protocol.MESSAGE_BYTES_MAX])
         check_answer(answer)
         ticket = answer.get("ticket", ticket)
         for name in keeper._kept:

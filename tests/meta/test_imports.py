@@ -114,6 +114,7 @@ SHARE_BELOW: dict[str, set[str]] = {
     "": {"names", "arrays"},
     "sync": {"names", "arrays", ""},
     "groups": {"names", "arrays", ""},
+    "keeping": {"names", "arrays", ""},
 }
 # The package makes our own providers known, as its last import; no module of it knows a provider.
 REGISTERS = "fi/__init__.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.patience import Patience
 
 import weft
-from weft.share import keeperlink
+from weft.share.keeping import protocol
 from weft.share.names.listing import NameInfo
 
 
@@ -22,10 +22,10 @@ def kept() -> list[NameInfo]:
 
 def keeper_pid() -> int | None:
     """The process that listens as the keeper of this process's registry."""
-    connection = keeperlink._try(keeperlink.folder())
+    connection = protocol._try(protocol.folder())
     if connection is None:
         return None
-    with keeperlink.Link(connection) as link:
+    with protocol.Link(connection) as link:
         return int(link.call("hello")["pid"])
 
 

@@ -20,7 +20,7 @@ from tests.share.owner import Owner, stop, until_its_end_is_known
 
 import weft
 from weft import _process, errors
-from weft.share import keeperlink, keeping
+from weft.share.keeping import client, protocol
 
 pytestmark = [pytest.mark.procs, pytest.mark.usefixtures("keeping")]
 
@@ -397,7 +397,7 @@ def test_keeper_hangs_up_on_another_user(node: weft.Node, name: Any) -> None:
     """Every user can read the name of the keeper's socket in /proc/net/unix."""
     n = name("model")
     node.share(np.ones(4), n, keep=True)
-    socket_name = keeping._keeper_of(n, "test")
+    socket_name = client._keeper_of(n, "test")
     done = patience.run([sys.executable, "-S", "-c", STRANGER, socket_name, n], check=True, timeout=100)
     assert done.stdout == "b''\n"
     assert node.attach(n).tolist() == [1] * 4
@@ -436,8 +436,8 @@ def test_keeper_that_is_stopped_is_named(
     t = node.attach(n)
     pid = keepers.keeper_pid()
     assert pid is not None
-    monkeypatch.setattr(keeperlink, "ANSWER_S", 0.3)
-    monkeypatch.setattr(keeping, "_LOOK_S", 0.3)
+    monkeypatch.setattr(protocol, "ANSWER_S", 0.3)
+    monkeypatch.setattr(client, "_LOOK_S", 0.3)
     stop(pid)
     try:
         t[1] = 5  # the keeper runs no code for its peers
@@ -471,7 +471,7 @@ def test_keeper_of_another_user_is_refused(
 ) -> None:
     """A socket of another user in our folder: only root could put it there."""
     node.share(np.zeros(3), name("x"), keep=True)
-    monkeypatch.setattr(keeperlink, "credentials", lambda connection: (4711, 12345))
+    monkeypatch.setattr(protocol, "credentials", lambda connection: (4711, 12345))
     with pytest.raises(errors.NotPermitted, match=r"process 4711, which listens as the keeper, belongs to user 12345"):
         node.share(np.zeros(3), name("y"), keep=True)
     monkeypatch.undo()
@@ -493,12 +493,12 @@ def test_keeper_refuses_nonsense(registry: Path, node: weft.Node, name: Any) -> 
     """A process of the same user that speaks another protocol: the keeper answers, and goes on."""
     node.share(np.zeros(3), name("x"), keep=True)
     for data in (b"{", b"[]", b'{"op": "no"}', b'{"op": "keep"}', b'{"op": "room", "nbytes": -5}', b"\xff" * 100):
-        connection = keeperlink._try(keeperlink.folder())
+        connection = protocol._try(protocol.folder())
         assert connection is not None
         with connection:
             connection.send(data)
             assert b'"error"' in connection.recv(1 << 16), data
-    with keeperlink.connected() as link, pytest.raises(errors.FabricError):
+    with protocol.connected() as link, pytest.raises(errors.FabricError):
         link.call("keep", name=name("y"), dtype="'<f8'", shape=[1000], access="rw", maker=[1, ""], rows=None)
     assert node.attach(name("x")).shape == (3,)
 

@@ -410,11 +410,11 @@ def test_name_that_is_taken_is_not_made_again(name: Any, keep: bool) -> None:
 
 def test_kept_object_is_neither_replaced_nor_resized(node: weft.Node, name: Any) -> None:
     """Also by a program that finds its own way to the keeper."""
-    from weft.share import keeperlink
+    from weft.share.keeping import protocol
 
     weft.Lock(name("lock"), keep=True)
     ticket = str(weft.Lock(name("lock")).ticket)
-    with keeperlink.connected() as link:
+    with protocol.connected() as link:
         for call in (
             {"op": "replace", "dtype": "'|u1'", "shape": [0], "order": "C", "rows": None},
             {"op": "resize", "length": 0},

@@ -41,12 +41,12 @@ _ON_USE = {
     "OwnerDied": "sync.sync_object",
     "Queue": "sync.queue",
     "Semaphore": "sync.semaphore",
-    "forget": "keeping",
+    "forget": "keeping.client",
 }
 
 if TYPE_CHECKING:  # what __getattr__ imports at run time
     from .groups.group import Group as Group
-    from .keeping import forget as forget
+    from .keeping.client import forget as forget
     from .names.listing import NameInfo as NameInfo
     from .sync.barrier import Barrier as Barrier
     from .sync.event import Event as Event

@@ -172,7 +172,7 @@ class Node:
         """
         self._check("kept")
         self._weft_only("kept")
-        from .keeping import kept
+        from .keeping.client import kept
 
         return kept(self, name, _handle.here(2))
 
@@ -201,7 +201,7 @@ class Node:
         offer = check(array, access, "share")
         if keep:
             self._weft_only("share(keep=True)")
-            from .keeping import share_kept
+            from .keeping.client import share_kept
 
             return share_kept(self, offer, name, access, site)
         return Shared._begin(self, offer, name, access, site, info)

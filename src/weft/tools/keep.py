@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from .. import errors
-from ..share import keeper
 from ..share.arrays.show import human_bytes
-from ..share.keeping import forget
+from ..share.keeping import keeper
+from ..share.keeping.client import forget
 from ..share.names.listing import NameInfo, names
 from ._text import console, plain_table
 

@@ -200,7 +200,7 @@ class SyncObject:
         if size is None:
             raise errors.InvalidArgument(f"{what}: no such object: {n} of {item} bytes")
         if keep:
-            from ..keeping import make_kept  # few programs keep objects
+            from ..keeping.client import make_kept  # few programs keep objects
 
             self._attach(make_kept(self.name, what, self._KIND, n, item, form), 0.0)
             return

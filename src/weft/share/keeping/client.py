@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _nic, _process, errors
-from ..fi import _handle
-from . import keeperlink
-from .arrays.checks import Array
-from .arrays.explain import keeper_gone
-from .names.processes import command_of
-from .names.server import check_name, inquire, taken, unknown
-from .names.ticket import Ticket, encode_dtype, process_start
-from .offer import Offer
-from .shared import Shared
+from ... import _nic, _process, errors
+from ...fi import _handle
+from ..arrays.checks import Array
+from ..arrays.explain import keeper_gone
+from ..names.processes import command_of
+from ..names.server import check_name, inquire, taken, unknown
+from ..names.ticket import Ticket, encode_dtype, process_start
+from ..offer import Offer
+from ..shared import Shared
+from . import protocol
 
 if TYPE_CHECKING:
-    from .node import Node
+    from ..node import Node
 
 __all__ = ["KeptShared", "forget", "kept", "make_kept", "share_kept"]
 
@@ -70,11 +70,11 @@ class KeptShared(Shared):
         if "busy" in answer:
             raise errors.Busy(answer["busy"])
 
-    def _keeper(self, call: str) -> keeperlink.Link:
+    def _keeper(self, call: str) -> protocol.Link:
         """A connection to the keeper."""
         try:
-            return keeperlink.to_socket(_keeper_of(self.name, call))
-        except (errors.NotFound, keeperlink.KeeperEnded):
+            return protocol.to_socket(_keeper_of(self.name, call))
+        except (errors.NotFound, protocol.KeeperEnded):
             if process_start(self.ticket.pid) == self.ticket.start:
                 raise
             again = f"; here is shared.array still: node.share(shared.array, {self.name!r})"
@@ -99,7 +99,7 @@ def share_kept(node: Node, offer: Offer, name: str | None, access: str, site: _h
     _check_isolation("share: keep=True")
     if inquire(_LOOK_S, name):  # early: the keeper says so as well, but then the array has been copied
         raise taken(name)
-    with keeperlink.connected() as link:
+    with protocol.connected() as link:
         request = {
             "op": "keep",
             "name": name,
@@ -114,7 +114,7 @@ def kept(node: Node, name: str, site: _handle.Site) -> KeptShared:
     """`Node.kept`."""
     check_name(name, "kept")
     _check_isolation("kept: this process")
-    with keeperlink.to_socket(_keeper_of(name, "kept")) as link:
+    with protocol.to_socket(_keeper_of(name, "kept")) as link:
         answer = link.call("kept", name=name)
         ticket, rows = Ticket.parse(answer["ticket"]), answer["rows"]
         dtype, order = ticket.numpy_dtype, ticket.order
@@ -131,7 +131,7 @@ def kept(node: Node, name: str, site: _handle.Site) -> KeptShared:
 def make_kept(name: str, kind: str, number: int, n: int, item: int, form: bytes) -> Ticket:
     """Let the keeper make a lock, event, semaphore, barrier or queue. number: of the class. form: see SyncObject.
     Raises as share_kept."""
-    with keeperlink.connected() as link:
+    with protocol.connected() as link:
         answer = link.call(
             "make",
             name=name,
@@ -155,7 +155,7 @@ def forget(name: str) -> None:
     process ends it), TypeError, InvalidArgument, TimedOut (the keeper is stopped), Busy (a peer that is stopped copies
     from the array).
     """
-    with keeperlink.to_socket(_keeper_of(check_name(name, "forget"), "forget")) as link:
+    with protocol.to_socket(_keeper_of(check_name(name, "forget"), "forget")) as link:
         link.call("forget", name=name)
 
 
@@ -184,7 +184,7 @@ def _keeper_of(name: str, call: str) -> str:
             f"{call}: {name!r} is not kept: process {others} ({command_of(others)}) shares it itself\n"
             "  rule: such an array ends with its process, or when the process closes the share"
         )
-    if keeperlink.was_killed():
+    if protocol.was_killed():
         raise errors.NotFound(
             f"{call}: nothing is kept as {name!r}: the keeper of this user is gone, it was killed\n"
             "  rule: if the keeper is killed, what it kept is lost\n"
@@ -197,7 +197,7 @@ def _keeper_of(name: str, call: str) -> str:
 
 
 def _hand_over(
-    node: Node, link: keeperlink.Link, offer: Offer, request: dict[str, Any], call: str
+    node: Node, link: protocol.Link, offer: Offer, request: dict[str, Any], call: str
 ) -> tuple[Offer, Ticket, str]:
     """Copy an array to the keeper. Returns the array that this process has from now on, its ticket, and the text of a
     Busy that the keeper met."""

@@ -26,9 +26,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .. import _files, errors
-from .names.ticket import process_is_stopped
-from .names.unixsockets import credentials
+from ... import _files, errors
+from ..names.ticket import process_is_stopped
+from ..names.unixsockets import credentials
 
 __all__ = ["MESSAGE_BYTES_MAX", "KeeperEnded", "Link", "at_folder", "connected", "folder", "stem", "to_socket"]
 
@@ -41,7 +41,9 @@ _TRIES = 20  # a keeper may end, because it is empty, between our look and our c
 # to no other host.
 _NOT_INHERITED = ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_LISTEN", "WEFT_ADVERTISE", "WEFT_TRACE", "WEFT_SHM")
 # The process forks before it imports anything, so that the keeper is no child of the process that starts it.
-_PROGRAM = "import os, sys; os.fork() and os._exit(0); from weft.share.keeper import main; main(int(sys.argv[1]))"
+_PROGRAM = (
+    "import os, sys; os.fork() and os._exit(0); from weft.share.keeping.keeper import main; main(int(sys.argv[1]))"
+)
 
 
 class KeeperEnded(errors.ConnectionReset):

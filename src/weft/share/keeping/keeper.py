@@ -30,18 +30,18 @@ from typing import Any
 
 import numpy as np
 
-from .. import _files, _nic, _process, errors
-from ..fi import _handle
-from ..memory.reserve import part
-from . import keeperlink
-from .arrays.show import human_bytes
-from .names.processes import pid_namespace
-from .names.server import check_name
-from .names.ticket import decode_dtype
-from .names.unixsockets import credentials
-from .node import Node
-from .offer import Offer
-from .shared import Shared
+from ... import _files, _nic, _process, errors
+from ...fi import _handle
+from ...memory.reserve import part
+from ..arrays.show import human_bytes
+from ..names.processes import pid_namespace
+from ..names.server import check_name
+from ..names.ticket import decode_dtype
+from ..names.unixsockets import credentials
+from ..node import Node
+from ..offer import Offer
+from ..shared import Shared
+from . import protocol
 
 __all__ = ["Keeper", "main"]
 
@@ -57,14 +57,14 @@ class Keeper:
     """The process's kept arrays, and its sockets.
 
     stay     do not end when nothing is kept.
-    folder   of the socket (keeperlink.py).
+    folder   of the socket (protocol.py).
 
-    Raises Busy (a keeper of this user and registry runs already), and what `keeperlink.folder` raises.
+    Raises Busy (a keeper of this user and registry runs already), and what `protocol.folder` raises.
     """
 
     def __init__(self, stay: bool = False) -> None:
         self._stay = stay
-        self.folder = keeperlink.folder()
+        self.folder = protocol.folder()
         self._lock = threading.Lock()
         self._kept: dict[str, Shared] = {}
         self._objects: dict[str, _Object] = {}  # those that are no arrays
@@ -78,8 +78,8 @@ class Keeper:
         self._listeners = [self._listen_in_folder(), _listener(b"\0" + self.name.encode())]
 
     def _listen_in_folder(self) -> socket.socket:
-        final, first = f"{keeperlink.stem()}.socket", f"{keeperlink.stem()}.{os.getpid()}.new"
-        with keeperlink.at_folder(self.folder) as short:
+        final, first = f"{protocol.stem()}.socket", f"{protocol.stem()}.{os.getpid()}.new"
+        with protocol.at_folder(self.folder) as short:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{short}/{first}")
             listener = _listener(f"{short}/{first}")
@@ -176,7 +176,7 @@ class Keeper:
         if self._stay or not self._is_empty():
             return False
         try:
-            with _files.locked(self.folder / f"{keeperlink.stem()}.lock", "keep"):
+            with _files.locked(self.folder / f"{protocol.stem()}.lock", "keep"):
                 for listener in self._listeners:
                     if self._accept(listener):
                         return False
@@ -190,7 +190,7 @@ class Keeper:
     def _unlink(self) -> None:
         """Remove the socket's file if it is ours."""
         with contextlib.suppress(OSError):
-            path = self.folder / f"{keeperlink.stem()}.socket"
+            path = self.folder / f"{protocol.stem()}.socket"
             found = os.stat(path)
             if (found.st_dev, found.st_ino) == self._place:
                 os.unlink(path)
@@ -321,7 +321,7 @@ class Session:
         """Answer requests until the other side hangs up."""
         try:
             with self._connection:
-                while data := self._connection.recv(keeperlink.MESSAGE_BYTES_MAX):
+                while data := self._connection.recv(protocol.MESSAGE_BYTES_MAX):
                     self._answer_to(data)
         except OSError:
             pass
@@ -459,7 +459,7 @@ def run(stay: bool, ready: Callable[[Keeper], None]) -> None:
 
 
 def main(tell: int) -> None:
-    """The process that `keeperlink` starts. tell: a pipe, for "ready" or the reason why there is no keeper."""
+    """The process that `protocol` starts. tell: a pipe, for "ready" or the reason why there is no keeper."""
 
     def ready(_: Keeper) -> None:
         os.write(tell, b"ready")

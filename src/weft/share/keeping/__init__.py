@@ -1,0 +1,1 @@
+"""Kept arrays, locks and queues, and the process that keeps them."""
