@@ -42,7 +42,7 @@ import weft
 from weft import errors, flags, settings
 from weft.launch.variables import VARIABLES
 from weft.providers.cxi import env as cxi_env
-from weft.providers.cxi.variable import shown
+from weft.settings import shown
 
 ROOT = Path(__file__).parents[2]
 HELP_SECONDS_MAX = 60
@@ -107,7 +107,7 @@ def cxi_variables() -> list[tuple[str, str, str, str, str]]:
         name = f"`{v.name}`" + (f" (`{v.also}`)" if v.also else "")
         before, now = (shown(e.all[v.name].value) if v.name in e.all else "not read" for e in (doc, later))
         default = before if before == now else f"{before}; later releases: {now}"
-        rows.append((name, v.kind.values, default, v.meaning, v.effect or "as documented"))
+        rows.append((name, v.values, default, v.meaning, v.effect or "as documented"))
     return rows
 
 

@@ -2,7 +2,8 @@
 
 The classes `Settings` and `CacheSettings` are the lists: each attribute is a `Variable` with its name, its values, its
 default, its meaning and when it takes effect. The reader, `weft info --env` and the page of the documentation are made
-from these.
+from these. The variables of the CXI provider are a third list (providers/cxi/env.py), which is read otherwise: an
+invalid text is no error there, and the releases of the provider differ.
 
     s = settings.load()
     s.engine, s.isolation, ...
@@ -13,9 +14,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast, overload
 
 from . import errors
 from ._files import open_regular
@@ -26,13 +27,18 @@ __all__ = [
     "SECRET_BYTES_MIN",
     "CacheSettings",
     "Environment",
+    "Found",
+    "Instead",
     "Secret",
     "Settings",
+    "Text",
     "Variable",
+    "Words",
     "check_secret",
     "load",
     "load_cache",
     "secret",
+    "shown",
     "variables",
 ]
 
@@ -80,8 +86,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+class Instead(ValueError):
+    """An invalid text that has a value all the same: `value` is used, because the text ... (`str(error)`)."""
+
+    def __init__(self, value: Any, why: str) -> None:
+        super().__init__(why)
+        self.value = value
+
+
 class Parser(Protocol[T_co]):
-    """Makes a value of a text. `values` describes the valid texts; all others raise ValueError."""
+    """Makes a value of a text. `values` describes the valid texts; all others raise ValueError, with the reason."""
 
     @property
     def values(self) -> str: ...
@@ -116,12 +130,15 @@ class Switch:
 
 @dataclass(frozen=True)
 class Text(Generic[T]):
-    """Any text, as a `kind`."""
+    """Any text, or one that matches `pattern`, as a `kind`."""
 
     values: str
     kind: Callable[[str], T]
+    pattern: str = r"(?s:.*)"
 
     def __call__(self, text: str) -> T:
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError("does not match")
         return self.kind(text)
 
 
@@ -174,29 +191,45 @@ AT_NIC = "when the process first uses its NIC"
 AT_HMEM = "when the first domain with HMEM is opened"
 
 
+class Found(NamedTuple):
+    """What was found of a variable: its value, "environment" or "default", and what was wrong with the text, or ""."""
+
+    value: Any
+    origin: str
+    note: str = ""
+
+
 @dataclass(frozen=True)
 class Variable(Generic[T]):
     """A variable of the environment, and an attribute of the settings that has its value.
 
-    name      in the environment.
+    name      in the environment.        also     an older name, used if the first is not set.
     parse     makes the value of the text; `parse.values` describes the valid texts.
-    default   the value if the variable is not set.
+    default   the value if the variable is not set.     current   the default of later releases, if different.
     meaning   what the variable is for.
-    effect    when a value takes effect; for a variable that is only reported, that a NIC in software ignores the value.
+    effect    when a value takes effect; or what a value does in Weft if that is not its meaning. "": as documented.
+    only      the only release that knows the variable; "": all know it.
     """
 
     name: str
     parse: Parser[T]
     default: T
     meaning: str
-    effect: str = AT_NIC
+    effect: str = ""
+    current: T | None = None
+    also: str = ""
+    only: str = ""
 
     @property
     def values(self) -> str:
         """A description of the valid texts."""
         return self.parse.values
 
-    def read(self, environ: Any) -> T:
+    def default_of(self, release: str) -> T:
+        """The default in a release."""
+        return self.current if release == "current" and self.current is not None else self.default
+
+    def read(self, environ: Mapping[str, str]) -> T:
         """The value. Raises InvalidArgument for an invalid text; the message lists the valid texts."""
         text = environ.get(self.name)
         if text is None:
@@ -210,103 +243,170 @@ class Variable(Generic[T]):
                 f"  try: unset {self.name}, or set it to one of these"
             ) from None
 
+    def find(self, environ: Mapping[str, str], release: str) -> Found:
+        """The value in a release. An invalid text is replaced, and the note says by what and why."""
+        default = self.default_of(release)
+        name = next((name for name in (self.name, self.also) if name and name in environ), None)
+        if name is None or (self.only and self.only != release):
+            return Found(default, "default")
+        text = environ[name]
+        try:
+            return Found(self.parse(text), "environment")
+        except Instead as why:
+            return Found(why.value, "environment", f"{name}={text!r} {why}: {shown(why.value)} is used")
+        except ValueError as why:
+            return Found(default, "default", f"{name}={text!r} {why}: {shown(default)} is used")
+
     @overload
     def __get__(self, settings: None, owner: type[Environment]) -> Variable[T]: ...
     @overload
     def __get__(self, settings: Environment, owner: type[Environment]) -> T: ...
     def __get__(self, settings: Environment | None, owner: type[Environment]) -> Variable[T] | T:
-        if settings is None:
-            return self
-        return settings.values[self.name]  # type: ignore[no-any-return]
+        return self if settings is None else cast(T, settings.all[self.name].value)
 
 
 class Environment:
-    """Values of the variables that a subclass lists; the constructor reads them."""
+    """Values of the variables that a subclass lists, read when it is made. `all`: name of a variable -> Found.
 
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {v.name: v.read(os.environ) for v in self.variables()}
+    environ   None: the process's.     release   of what has releases.
+    """
+
+    forgives: ClassVar[bool] = False
+    """Invalid texts are replaced; otherwise they raise InvalidArgument."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None, release: str = "") -> None:
+        environ = os.environ if environ is None else environ
+        self.release = release
+        self.all: dict[str, Found] = {
+            v.name: v.find(environ, release)
+            if self.forgives
+            else Found(v.read(environ), "environment" if v.name in environ else "default")
+            for v in self.variables(release)
+        }
+        self._depend()
+
+    def _depend(self) -> None:
+        """Apply rules between variables; for subclasses."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of each variable, by its name."""
+        return {name: found.value for name, found in self.all.items()}
+
+    def instead(self, variable: Variable[T], value: T, why: str) -> None:
+        """Replace a value and set the reason; if the default had replaced an invalid text, keep that reason."""
+        was = self.all[variable.name]
+        if was.origin == "environment":
+            note = f"{variable.name}: {shown(was.value)} {why}: {shown(value)} is used"
+        else:
+            note = was.note.replace(f": {shown(was.value)} is used", f": {shown(value)} is used")
+        self.all[variable.name] = Found(value, was.origin, note)
+
+    def found(self, attribute: str) -> Found:
+        """The result for the variable of an attribute, as in `found("rdzv_threshold")`."""
+        return self.all[getattr(type(self), attribute).name]
 
     @classmethod
-    def variables(cls) -> list[Variable[Any]]:
-        """The variables, in the order of the list."""
-        return [v for v in vars(cls).values() if isinstance(v, Variable)]
+    def variables(cls, release: str = "") -> list[Variable[Any]]:
+        """The variables that a release knows; all of them for "". In the order of the list."""
+        every = (v for v in vars(cls).values() if isinstance(v, Variable))
+        return [v for v in every if not release or not v.only or v.only == release]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.values.items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={f.value!r}' for name, f in self.all.items())})"
+
+
+def shown(value: Any) -> str:
+    """The text of a value for people."""
+    if value is None or value == () or value == "":
+        return "nothing"
+    if isinstance(value, bool):
+        return str(int(value))
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 class Settings(Environment):
     """The software NIC, the general provider and device memory."""
 
     engine = Variable(
-        "WEFT_ENGINE", Words("thread", "manual"), "thread", "an engine thread, or progress only inside calls"
+        "WEFT_ENGINE", Words("thread", "manual"), "thread", "an engine thread, or progress only inside calls", AT_NIC
     )
     isolation = Variable(
         "WEFT_ISOLATION",
         Words("shared", "strict"),
         "shared",
         "strict: no memory is shared, the owner serves every access",
+        AT_NIC,
     )
     huge_pages = Variable(
         "WEFT_HUGE_PAGES",
         Switch(),
         True,
         "0: arrays have the pages that the kernel gives, also where it gives huge pages only to those who ask for each",
+        AT_NIC,
     )
-    cma = Variable("WEFT_CMA", Switch(), True, "reach memory that Weft did not allocate by process_vm_readv")
-    shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too")
+    cma = Variable("WEFT_CMA", Switch(), True, "reach memory that Weft did not allocate by process_vm_readv", AT_NIC)
+    shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too", AT_NIC)
     listen = Variable(
         "WEFT_LISTEN",
         Text("tcp://host:port; port 0 selects a free port", str),
         "",
         "the address at which this process listens for other hosts",
+        AT_NIC,
     )
     advertise = Variable(
         "WEFT_ADVERTISE",
         Text("name, address; of this host", str),
         "",
         "the address for other hosts, if WEFT_LISTEN is a wildcard",
+        AT_NIC,
     )
     secret = Variable(
         "WEFT_SECRET",
         Text(f"text; {SECRET_BYTES_MIN} bytes or more", Secret),
         Secret(),
         "the secret that hosts prove to each other; without a secret there is no tcp",
+        AT_NIC,
     )
     secret_file = Variable(
         "WEFT_SECRET_FILE",
         Text("path; of a file with the secret, mode 0600", str),
         "",
         "a file with the secret, which only its owner may read",
+        AT_NIC,
     )
     tcp_timeout = Variable(
         "WEFT_TCP_TIMEOUT",
         Seconds("seconds; from 0.1 to 3600", 0.1, 3600.0),
         5.0,
         "the time after which a dead host is noticed",
+        AT_NIC,
     )
     tcp_encryption = Variable(
         "WEFT_TCP_ENCRYPTION",
         Words("auto", "on", "off"),
         "auto",
         "encryption of tcp; auto: except between loopback addresses. tcp is always authenticated",
+        AT_NIC,
     )
     tcp_log = Variable(
-        "WEFT_TCP_LOG", Switch(), False, "report on stderr peers that the tcp link refused or lost, and why"
+        "WEFT_TCP_LOG", Switch(), False, "report on stderr peers that the tcp link refused or lost, and why", AT_NIC
     )
     trace = Variable(
         "WEFT_TRACE",
         Text("path; of a folder", str),
         "",
         "the folder in which the NIC records what it does, in a file for each process; `weft trace` sets this variable",
+        AT_NIC,
     )
     trace_records = Variable(
         "WEFT_TRACE_RECORDS",
         Whole("a whole number, at most 67108864", 1 << 26),
         1 << 18,
         "records of a trace, of 64 bytes each, rounded up to a power of two; then the newest replace the oldest",
+        AT_NIC,
     )
-    top = Variable("WEFT_TOP", Switch(), True, "0: `weft top` does not see this process")
+    top = Variable("WEFT_TOP", Switch(), True, "0: `weft top` does not see this process", AT_NIC)
     mr_mode = Variable(
         "WEFT_MR_MODE",
         MrModes(),
@@ -373,27 +473,30 @@ class CacheSettings(Environment):
         Whole("bytes, a whole number", 2**64 - 2),
         None,
         "maximum bytes of all entries; unlimited if not set",
+        AT_NIC,
     )
     cache_max_count = Variable(
         "FI_MR_CACHE_MAX_COUNT",
         Whole("a whole number", 2**64 - 1),
         1024,  # libfabric's default
         "maximum number of entries; 0 turns caching off",
+        AT_NIC,
     )
     cache_monitor = Variable(
         "FI_MR_CACHE_MONITOR",
         Words("userfaultfd", "uffd", "memhooks", "kdreg2", "disabled", empty=True),
         "",
         "the monitor of system memory; if not set, the best that works on this system",
+        AT_NIC,
     )
     cuda_cache_monitor_enabled = Variable(
-        "FI_MR_CUDA_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of CUDA devices is not cached"
+        "FI_MR_CUDA_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of CUDA devices is not cached", AT_NIC
     )
     rocr_cache_monitor_enabled = Variable(
-        "FI_MR_ROCR_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of ROCm devices is not cached"
+        "FI_MR_ROCR_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of ROCm devices is not cached", AT_NIC
     )
     ze_cache_monitor_enabled = Variable(
-        "FI_MR_ZE_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of Level Zero devices is not cached"
+        "FI_MR_ZE_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of Level Zero devices is not cached", AT_NIC
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from weft.providers.cxi import env
-from weft.providers.cxi.variable import Variable
+from weft.settings import Variable
 
 clause = pytest.mark.clause
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.providers.cxi import env
-from weft.providers.cxi.variable import Count, Flag, Words
+from weft.providers.cxi.kinds import Count, Flag, Words
 from weft.tools.cli import main
 
 MIB = 1 << 20
@@ -116,7 +116,7 @@ def test_release_has_exactly_these_variables_and_defaults(release: str, monkeypa
 def test_nonsense_leaves_the_default_and_is_noted(release: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CXI_RELEASE", release)
     for v in env.CxiEnvironment.variables(release):
-        if not v.name.startswith("FI_CXI_") or not isinstance(v.kind, (Flag, Count, Words)):
+        if not v.name.startswith("FI_CXI_") or not isinstance(v.parse, (Flag, Count, Words)):
             continue
         with monkeypatch.context() as here:
             here.setenv(v.name, text)

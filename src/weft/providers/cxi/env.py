@@ -16,8 +16,8 @@ import functools
 import os
 from typing import Any, NamedTuple
 
-from ...settings import Secret
-from .variable import Count, Environment, Flag, Names, Present, Text, Variable, Words, shown
+from ...settings import Environment, Secret, Text, Variable, shown
+from .kinds import Count, Flag, Names, Present, Words
 
 __all__ = ["CxiEnvironment", "Row", "load", "release", "table", "whole_pages"]
 
@@ -52,6 +52,8 @@ def _int(default: int, least: int = 0, **more: Any) -> Count:
 
 class CxiEnvironment(Environment):
     """The variables in the order of the document, then those that the document omits."""
+
+    forgives = True
 
     # ---- translation of addresses ----
     odp = Variable("FI_CXI_ODP", Flag(), False, "on-demand paging: memory need not be there when it is registered")
@@ -313,7 +315,7 @@ class CxiEnvironment(Environment):
     # ---- collectives ----
     coll_fabric_mgr_url = Variable(
         "FI_CXI_COLL_FABRIC_MGR_URL",
-        Text("http:// or https:// address", r"https?://.*"),
+        Text("http:// or https:// address", str, r"https?://.*"),
         "",
         "the fabric manager, which makes multicast trees",
     )
@@ -453,14 +455,14 @@ class CxiEnvironment(Environment):
         2,
         "children of a process in a tree of zero-byte messages",
     )
-    coll_job_id = Variable("FI_CXI_COLL_JOB_ID", Text("text"), "", "the job, for the fabric manager")
-    coll_job_step_id = Variable("FI_CXI_COLL_JOB_STEP_ID", Text("text"), "", "the job's step")
+    coll_job_id = Variable("FI_CXI_COLL_JOB_ID", Text("text", str), "", "the job, for the fabric manager")
+    coll_job_step_id = Variable("FI_CXI_COLL_JOB_STEP_ID", Text("text", str), "", "the job's step")
     coll_mcast_token = Variable(
         "FI_CXI_COLL_MCAST_TOKEN", Text("text", kind=Secret), "", "proof for the fabric manager"
     )
     coll_fabric_mgr_cacert = Variable(
         "FI_CXI_COLL_FABRIC_MGR_CACERT",
-        Text("no, yes, or a path"),
+        Text("no, yes, or a path", str),
         "no",
         "whether and by what the fabric manager's certificate is checked",
     )
@@ -490,7 +492,7 @@ class CxiEnvironment(Environment):
     )
     slingshot_tcs = Variable(
         "SLINGSHOT_TCS",
-        Text("a number, as the launcher has it"),
+        Text("a number, as the launcher has it", str),
         "",
         "traffic classes of this job",
         "none: for applications to read",
@@ -527,8 +529,10 @@ class CxiEnvironment(Environment):
         _NO_PEER_MEMORY,
     )
     rocr_use_dmabuf = Variable("FI_HMEM_ROCR_USE_DMABUF", Flag(), True, "ROCm memory as dmabuf", _NO_PEER_MEMORY)
-    implicit_scaling = Variable("EnableImplicitScaling", Text("text"), "", "Level Zero: 0 is needed for its memory")
-    neo_read_debug_keys = Variable("NEOReadDebugKeys", Text("text"), "", "Level Zero: 1 is needed for its memory")
+    implicit_scaling = Variable(
+        "EnableImplicitScaling", Text("text", str), "", "Level Zero: 0 is needed for its memory"
+    )
+    neo_read_debug_keys = Variable("NEOReadDebugKeys", Text("text", str), "", "Level Zero: 1 is needed for its memory")
     skip_rh_check = Variable("CXIP_SKIP_RH_CHECK", Present(), False, "use a NIC without its retry handler", _LINK)
     skip_ama_check = Variable("CXIP_SKIP_AMA_CHECK", Present(), False, "use a NIC without its fabric address", _LINK)
 
@@ -628,7 +632,7 @@ def table() -> list[Row]:
                 name,
                 shown(found.value),
                 found.origin,
-                v.kind.values,
+                v.values,
                 v.meaning,
                 f"{effect}; {found.note}" if found.note else effect,
             )
