@@ -17,7 +17,7 @@ from tests.share.owner import Owner
 import weft
 from weft import errors, fi
 from weft.providers.ofi import library as ofi_library
-from weft.share import real as real_module
+from weft.share import ofi_node as real_module
 from weft.share.names.ticket import Ticket
 
 TIMEOUT_S = 20.0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .arrays.aio import LoopLane
-    from .real import RealFabric
+    from .ofi_node import RealFabric
 
 __all__ = ["Node", "NodeStatistics", "open"]
 
@@ -98,7 +98,7 @@ class Node:
         self.timeout = None if timeout is None else float(timeout)
         self._real: RealFabric | None = None
         if fabric is not None:
-            from .real import RealFabric
+            from .ofi_node import RealFabric
 
             self._real = RealFabric(fabric, listen)
         self._info = info = _own_info() if self._real is None else self._real.info
@@ -303,7 +303,7 @@ class Node:
     def _new_lane(self, size: int) -> Lane:
         if self._real is None:
             return Lane(self, size=size)
-        from .real import RealLane
+        from .ofi_node import RealLane
 
         return RealLane(self, size=size)
 
