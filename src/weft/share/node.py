@@ -109,7 +109,7 @@ class Node:
         self._shared: dict[int, Shared] = {}
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
-        self._aside: list[Lane] = []  # those whose last call got no answer: it may still come
+        self._aside: list[Lane] = []  # their last call got no answer; the answer may still come
         self._lanes: list[Lane] = []
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()

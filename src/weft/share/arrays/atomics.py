@@ -44,7 +44,7 @@ FETCH, COMPARE, BASE = 1, 2, 0
 
 
 class _One(int):
-    """The default of a value: a 1 that differs from the caller's."""
+    """The default of `value`: an integer 1 that is not the same object as any 1 of the caller."""
 
 
 ONE = _One(1)

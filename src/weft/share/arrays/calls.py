@@ -62,7 +62,7 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 _CANCEL_S = 2.0
 _LONG_S = 1e6
 
-_ids = itertools.count(1)  # below those of cpp/bind/asking.cpp
+_ids = itertools.count(1)  # numbers below those of cpp/bind/asking.cpp
 _own: tuple[int, int, int, int] | None = None  # generation, and what identity() returns
 
 

@@ -33,7 +33,7 @@ class ElementFallback(Parts):
 
     def _get_item(self, key: Any) -> Any:
         """`t[key]`."""
-        # HOT: no allocation but the result's. Two calls into the NIC: bench/bench_elements.py.
+        # No allocation but the result's, and two calls into the NIC.
         kind = type(key)
         if (kind is int and self._step) or (kind is tuple and self._code):
             at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
@@ -82,7 +82,7 @@ class ElementFallback(Parts):
         if self._code and ((kind is int and self._vector) or kind is tuple):
             at = key * self._step if kind is int and 0 <= key < self._n else self._element(key)
             if at is not None:
-                # HOT: no allocation. Two calls into the NIC: bench/bench_elements.py.
+                # No allocation, and two calls into the NIC.
                 try:
                     lane = self._pop()
                 except IndexError:
@@ -138,7 +138,7 @@ class ElementFallback(Parts):
     def _atomic(self, family: int, op_name: Any, index: Any, value: Any, expected: Any, call: str) -> Any:
         """The atomic calls. op_name is None for compare_swap."""
         op = fi.CSWAP if family == COMPARE else op_of(op_name)
-        # HOT for one element of one dimension and a Python integer: no array is made.
+        # For one element of one dimension and a Python integer no array is made.
         if self._code and type(value) is int and (family != COMPARE or type(expected) is int):
             kind = type(index)
             if kind is int and self._vector and 0 <= index < self._n:
@@ -185,7 +185,7 @@ class ElementFallback(Parts):
         return self._run(atomic_job(self, family, op, index, value, expected, call))
 
     def _read_now(self, out: Array, addr: int) -> Any:
-        """HOT. Read into a contiguous array, and make it read-only."""
+        """Read into a contiguous array, and make it read-only."""
         if out.nbytes == 0:
             out.setflags(write=False)
             return out

@@ -37,7 +37,7 @@ _PAUSE_S = 0.00005, 0.002  # the first and the longest pause while the peer send
 
 _lock = threading.Lock()
 _mappings: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()  # of PeerMemory
-# The open shares of this process: their memory may be anybody's, and then has no place in a segment.
+# The open shares of this process. Their memory may come from any allocator; then it lies in no segment.
 _shares: weakref.WeakValueDictionary[tuple[str, int], Shared] = weakref.WeakValueDictionary()
 
 
@@ -216,7 +216,7 @@ class _OwnMemory:
 
 
 def _own_memory(ticket: Ticket, writable: bool) -> Any:
-    """Memory that this process shares and Weft did not allocate: as it is, because no mapping is needed."""
+    """Memory that this process shares and Weft did not allocate: used directly, because it needs no mapping."""
     if ticket.pid != os.getpid() or ticket.key is None:
         return None
     with _lock:

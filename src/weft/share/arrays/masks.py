@@ -90,7 +90,7 @@ def _runs(a: RemoteArray, mask: Array) -> tuple[Array, Array, tuple[int, ...]]:
 
 
 def _job(a: RemoteArray, reading: bool, local: Array, starts: Array, lengths: Array) -> Job:
-    """One vectored operation for each BATCH_MAX pieces; locally they lie one after another."""
+    """One vectored operation for each BATCH_MAX pieces; the local pieces lie one after another."""
     places = np.cumsum(lengths) - lengths
     posts: list[Any] = []
     for first in range(0, len(starts), BATCH_MAX):

@@ -32,7 +32,7 @@ def reduced(
         if total is None:
             total = np.empty(tuple(1 if i in axes else n for i, n in enumerate(shape)), part.dtype)
         place = tuple(slice(0, 1) if i in axes else k for i, k in enumerate(key))
-        if all(key[i].start == 0 for i in axes):  # the first tile of its place
+        if all(key[i].start == 0 for i in axes):  # the first tile for this part of the result
             total[place] = part
         else:
             function(total[place], part, out=total[place])

@@ -55,8 +55,8 @@ def _namespace(pid: str) -> int:
 
 
 def _inside(outside: int, known: int, pid: str, *, own: bool) -> int | None:
-    """The number that a user has in the namespace of a process; None: none. own: `outside` is that number already, if
-    the map has it. `known` is returned if the map cannot be read."""
+    """A user's number in the namespace of a process; None: the user has no number there. own: `outside` is that number
+    already, if the map has it. `known` is returned if the map cannot be read."""
     try:
         with open(f"/proc/{pid}/uid_map", encoding="ascii") as file:
             lines = [[int(word) for word in line.split()] for line in file]
