@@ -17,6 +17,7 @@
 
 #include "bind/objects.hpp"
 #include "ofi/library.hpp"
+#include "ofi/quirks.hpp"
 #include "ofi/slots.hpp"
 
 namespace weft::bind {
@@ -53,7 +54,7 @@ struct OfiHandle {
   int unready = 0;       // of a queue, counter or vector: endpoints that are bound to it, and not enabled
 };
 // A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
-// them is not enabled (rxm and shm of libfabric 1.17, tcp of 2.5).
+// them is not enabled, in several providers: READ_BEFORE_ENABLE_CRASHES of the table of quirks.
 inline bool ofi_all_enabled(const OfiHandle& handle, const char* call) {
   if (handle.unready == 0) [[likely]]
     return true;
@@ -100,12 +101,13 @@ struct OfiDomain {
   std::shared_ptr<OfiFabric> fabric;
   OfiHandle h;
   bool thread_safe = true;
-  bool text_addresses = false;    // FI_ADDR_STR
-  bool mr_local = false;          // FI_MR_LOCAL: local buffers need a descriptor
-  bool peeks = true;              // FI_PEEK and FI_CLAIM of untagged receives are heeded
-  bool early_names = true;        // a vector takes addresses before its endpoints are enabled
-  bool soft_groups = true;        // collectives are libfabric's own, over messages: see ofi_group.cpp
+  bool text_addresses = false;  // FI_ADDR_STR
+  bool mr_local = false;        // FI_MR_LOCAL: local buffers need a descriptor
+  ofi::Quirks quirks;
   size_t group_bytes = SIZE_MAX;  // of a collective
+  std::string group_setting;      // the provider's setting of group_bytes
+  // Collectives are libfabric's own, over messages: see ofi_group.cpp.
+  [[nodiscard]] bool soft_groups() const noexcept { return !quirks.has(ofi::Quirk::own_collectives); }
   [[nodiscard]] ofi::FidDomain* get() const noexcept { return reinterpret_cast<ofi::FidDomain*>(h.fid); }
 };
 struct OfiAv {
@@ -190,6 +192,8 @@ struct OfiCq {
 };
 // Reads the queue for the sake of operations without entries, whose references are dropped; entries of others are kept.
 void ofi_sweep(OfiCq& cq);
+// Lets the library work for the endpoints of the queue, without taking an entry.
+void ofi_progress(OfiCq& cq) noexcept;
 
 struct OfiGroup;  // ofi_group.hpp
 
@@ -242,7 +246,7 @@ struct OfiCore {
 };
 
 // True while an object of the library that uses this one exists. Then libfabric refuses to close this one, and does not
-// always survive the attempt (tcp;ofi_rxm of 1.17): the last user closes it.
+// always survive the attempt (REFUSED_CLOSE_FREES of the table of quirks): the last user closes it.
 template <typename T>
 bool ofi_in_use(const OfiCore<T>& core) noexcept {
   return core.box.use_count() > 1;

@@ -52,7 +52,7 @@ void change_cntr(OfiCore<OfiCntr>& self, const char* name, nb::handle value,
 
 Signature g_wait{"wait", {"threshold", "timeout"}, 2, 1, {}};
 
-// Looks again and again instead of calling fi_cntr_wait, which no signal interrupts: in the providers of libfabric 1.17
+// Looks again and again instead of calling fi_cntr_wait, which no signal interrupts: in some providers
 // its timeout does not end a wait for operations that need the application's progress.
 PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[2];

@@ -233,10 +233,7 @@ PyObject* read_now(OfiCq& cq, const char* call, size_t count, bool from) {
     return read_once(cq, call, count, from);
   PyObject* list = PyList_New(0);
   if (list == nullptr) return nullptr;
-  if (count == 0) {  // progress without entries
-    Raw raw;
-    (void)ask(cq, &raw, 0, from, nullptr, 0);
-  }
+  if (count == 0) ofi_progress(cq);
   bool broken = false;
   const ssize_t r = move_entries(cq, list, count, from, &broken);
   if (broken || (r < 0 && PyList_GET_SIZE(list) == 0)) {
@@ -456,6 +453,12 @@ void ofi_sweep(OfiCq& cq) {
     PyObject* context = nullptr;
     if (take_over(cq, e, false, &context)) cq.side.push_back({e, raw.sources[i], context});
   }
+}
+
+void ofi_progress(OfiCq& cq) noexcept {
+  if (cq.h.fid == nullptr || cq.h.closing || cq.h.unready != 0) return;
+  Raw raw;
+  (void)ask(cq, &raw, 0, false, nullptr, 0);
 }
 
 PyType_Slot g_ofi_cq_slots[] = {{Py_tp_methods, with_signatures("OfiCompletionQueueCore", g_cq_methods)}, {0, nullptr}};

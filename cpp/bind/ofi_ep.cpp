@@ -79,7 +79,7 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
   box->mr_local = domain.box->mr_local;
   box->triggers = (info.info->caps & kOfiTrigger) != 0;
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
-  if (d.soft_groups && info.info->ep != nullptr && (info.info->caps & kOfiCollective) != 0) {
+  if (d.soft_groups() && info.info->ep != nullptr && (info.info->caps & kOfiCollective) != 0) {
     const auto bits = static_cast<int>(std::bit_width(info.info->ep->mem_tag_format));
     box->reserved_tag = bits == 0 || bits == 64 ? 0 : ~uint64_t{0} << bits;
   }
@@ -312,7 +312,7 @@ void close_ep(Core& self) {
 
 }  // namespace
 
-// Binds a vector to an endpoint that has none, for its close(): ofi_rxm of libfabric 1.17 crashes without one.
+// Binds a vector to an endpoint that has none, for its close().
 static std::shared_ptr<OfiAv> any_vector(const OfiEp& ep) noexcept {
   const auto open = ep.domain->h.fid == nullptr ? nullptr : ofi::op(ep.domain->get()->ops, &ofi::DomainOps::av_open);
   if (open == nullptr) return nullptr;
@@ -341,7 +341,14 @@ int OfiEp::shut() noexcept {
   }
   const bool drops = ofi_may_drop(h), was_open = h.fid != nullptr;
   std::shared_ptr<OfiAv> vector;
-  if (was_open && drops && !av && !connected) vector = any_vector(*this);
+  if (was_open && drops && !av && !connected && domain->quirks.has(ofi::Quirk::close_without_vector_crashes))
+    vector = any_vector(*this);
+  // Another endpoint may be connecting to this one: the library takes the request, and then lets go of it.
+  if (was_open && drops && enabled && !connected && domain->quirks.has(ofi::Quirk::close_during_connect_crashes)) {
+    for (OfiCq* cq : {tx.get(), rx.get()}) {
+      if (cq != nullptr) ofi_progress(*cq);
+    }
+  }
   const int r = h.shut();
   if (r < 0 || !was_open || !drops) return r;
   release_unready();

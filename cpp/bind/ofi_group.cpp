@@ -1,13 +1,12 @@
 // cpp/bind/ofi_group.cpp: collective groups of a real libfabric, and the calls of fi_collective(3).
 //
-// Where the provider has no collectives of its own, they are libfabric's, made of messages (its provider "coll", which
-// tcp;ofi_rxm uses). That part checks nothing, so the calls here do what keeps it within its memory (libfabric 1.17 and
-// 2.5):
+// Where the provider has no collectives of its own, they are libfabric's, made of messages (its provider "coll"). That
+// part checks nothing, so the calls here do what keeps it within its memory:
 //
 // - it takes coll_addr for a pointer: only the numbers of this endpoint's groups are passed on;
 // - it frees a group that its operations still use: such a group stays until its endpoint is closed;
 // - it never ends a reduction that it does not have: each is looked up first;
-// - it never ends a call whose messages are longer than the buffers of ofi_rxm, 16 KiB by default;
+// - it never ends a call whose messages are longer than the provider's buffers, 16 KiB by default;
 // - a broadcast is in as many equal parts as there are members, and goes beyond a buffer that is no whole number of
 //   them: such a buffer is broadcast by an allreduce, to which all but the root give zeros;
 // - a broadcast's root is a place in the set, not a fi_addr.
@@ -53,7 +52,7 @@ bool fail(int code, const char* method, const std::string& why) {
   return false;
 }
 
-// first: the only member so far; NOTAVAIL for none, which libfabric's own collectives of 1.17 refuse.
+// first: the only member so far; NOTAVAIL for none, which libfabric's own collectives refuse.
 std::shared_ptr<OfiAvSet> make_set(const std::shared_ptr<OfiAv>& av, const char* call, size_t count,
                                    const std::optional<nb::bytes>& comm_key, uint64_t flags, ofi::Addr first) {
   const auto open = ofi::op(av->get()->ops, &ofi::AvOps::av_set);
@@ -83,7 +82,7 @@ void join(Core* self, OfiCore<OfiEp>& endpoint, OfiCore<OfiAv>& vector, std::vec
   const auto joins = ofi::op(ep.get()->cm, &ofi::CmOps::join);
   if (joins == nullptr) ofi_raise_missing(call);
   auto mc = std::make_shared<OfiMc>();
-  const bool soft = ep.domain->soft_groups;
+  const bool soft = ep.domain->soft_groups();
   if (members.empty()) raise(fi_err::kEINVAL, std::string(call) + ": no members");
   mc->set = make_set(vector.box, call, members.size(), comm_key, set_flags, soft ? members[0] : kNotAvailable);
   ofi::FidAvSet* set = mc->set->get();  // its table has no size in some versions: libfabric's calls do not look
@@ -190,8 +189,8 @@ bool fits(const OfiEp& ep, const char* method, size_t bytes) {
     return true;
   return fail(fi_err::kEMSGSIZE, method,
               std::to_string(bytes) + " bytes; the collectives of this library do not end with more than " +
-                  std::to_string(most) +
-                  ", the size of ofi_rxm's buffers\n  try: several calls, or FI_OFI_RXM_BUFFER_SIZE at every member");
+                  std::to_string(most) + ", the size of the provider's buffers\n  try: several calls, or " +
+                  ep.domain->group_setting + " at every member");
 }
 
 // Posts a call of a group; f(table, context) calls the library.
@@ -269,7 +268,7 @@ PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
   }
   OfiGroup* group = ready(ep, method, c.group);
   if (group == nullptr || !to_root(method, *group, c.root, &root)) return nullptr;
-  const bool soft = ep->domain->soft_groups, gives = root == group->mine;
+  const bool soft = ep->domain->soft_groups(), gives = root == group->mine;
   if (!gives && buf.readonly) {
     fail(fi_err::kEACCES, method, "buf is read-only, and every member but the root receives into it");
     return nullptr;
@@ -338,7 +337,7 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c)
   }
   const auto number = static_cast<int>(std::min<uint64_t>(op, 1 << 20));
   const auto type = static_cast<int>(datatype);
-  const bool soft = ep->domain->soft_groups;
+  const bool soft = ep->domain->soft_groups();
   if (soft ? !has_reduction(*ep, method, number, type)
            : !ofi_described(*ep, method, buf, desc) || !ofi_described(*ep, method, result, result_desc)) {
     return nullptr;
@@ -452,7 +451,7 @@ void register_ofi_groups(Module& m) {
       "ofi_av_set_valid",
       [](OfiCore<OfiAv>& av, size_t count, std::optional<nb::bytes> comm_key, uint64_t flags) {
         (void)ofi_open(av, "av_set");
-        const bool soft = av.box->domain->soft_groups;
+        const bool soft = av.box->domain->soft_groups();
         (void)make_set(av.box, "av_set", std::max<size_t>(count, 1), comm_key, flags, soft ? 0 : kNotAvailable);
       },
       nb::arg("av"), nb::arg("count"), nb::arg("comm_key").none(), nb::arg("flags"),

@@ -48,8 +48,6 @@ struct MrMore {
   std::shared_ptr<OfiMr> base;
 };
 
-constexpr uint32_t kWithDmabufs = (1 << 16) | 20;  // 1.20: an older library takes a DMA-buf for an iovec
-
 int register_attr(OfiDomain& d, const Memory& memory, uint64_t access, uint64_t offset, uint64_t key, uint64_t flags,
                   const MrMore& more, ofi::FidMr** fid) {
   const auto call = ofi::op(d.get()->mr, &ofi::MrOps::regattr);
@@ -84,7 +82,7 @@ void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::l
   OfiDomain& d = ofi_open(domain, "mr_reg");
   const Memory memory = memory_of(buffers, writable);
   if (memory.iov.empty() && !dmabuf) raise(fi_err::kEINVAL, "mr_reg: no buffer");
-  if ((dmabuf || base_mr != nullptr) && ofi::library()->version < kWithDmabufs)
+  if ((dmabuf || base_mr != nullptr) && d.quirks.has(ofi::Quirk::dmabufs_are_not_known))
     ofi_raise_missing("mr_regattr of a DMA-buf or a sub-MR");
   MrMore more{iface, device, by_attr, auth_key ? &*auth_key : nullptr, dmabuf, nullptr};
   if (base_mr != nullptr) {

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include <array>
-#include <cstdlib>
 #include <string_view>
 
 #include "bind/ofi.hpp"
@@ -139,10 +138,9 @@ void make_fabric(OfiCore<OfiFabric>* self, const OfiInfo& info) {
 constexpr int kThreadSafe = 1;       // FI_THREAD_SAFE
 constexpr int kMrLocal = 1 << 2;     // FI_MR_LOCAL
 constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
-constexpr size_t kRxmBufferSize = 16384;
 
-void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info, bool peeks,
-                    bool early_names, bool soft_groups) {
+void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info, uint64_t quirks,
+                    size_t group_bytes, const std::string& group_setting) {
   OfiFabric& f = ofi_open(fabric, "fi_domain");
   const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::domain);
   if (call == nullptr) ofi_raise_missing("fi_domain");
@@ -151,17 +149,13 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   ofi_check("fi_domain", call(f.get(), info.info, &fid, nullptr));
   box->fabric = fabric.box;
   box->h.fid = &fid->fid;
-  box->h.once = true;  // rxm of 1.17, which frees a part of it before it refuses
   box->thread_safe = info.info->domain->threading == kThreadSafe;
   box->text_addresses = info.info->addr_format == kFormatText;
   box->mr_local = (info.info->domain->mr_mode & kMrLocal) != 0;
-  box->peeks = peeks;
-  box->early_names = early_names;
-  box->soft_groups = soft_groups;
-  if (box->soft_groups) {
-    const char* set = std::getenv("FI_OFI_RXM_BUFFER_SIZE");
-    box->group_bytes = set == nullptr ? kRxmBufferSize : std::strtoul(set, nullptr, 0);
-  }
+  box->quirks = ofi::Quirks(quirks);
+  box->h.once = box->quirks.has(ofi::Quirk::refused_close_frees);
+  box->group_bytes = group_bytes;
+  box->group_setting = group_setting;
   new (self) OfiCore<OfiDomain>{box};
 }
 
@@ -217,7 +211,7 @@ void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, i
 // The vector, open, and able to take addresses.
 OfiAv& taking(OfiCore<OfiAv>& self, const char* call) {
   OfiAv& av = ofi_open(self, call);
-  if (av.h.unready != 0 && !av.domain->early_names) {
+  if (av.h.unready != 0 && av.domain->quirks.has(ofi::Quirk::insert_before_enable_crashes)) {
     raise(fi_err::kEOPBADSTATE, std::string(call) +
                                     ": an endpoint that is bound to the vector is not enabled, and this provider of "
                                     "libfabric then ends the process\n  try: ep.enable() first, or ep.close()");
@@ -372,6 +366,10 @@ void make_pep(OfiCore<OfiPep>* self, const OfiCore<OfiFabric>& fabric, const Ofi
 
 void register_ofi(Module& m) {
   register_ofi_info(m);
+  m.def(
+      "ofi_quirks", [] { return std::vector<std::string>(ofi::kQuirks.begin(), ofi::kQuirks.end()); },
+      nb::sig("def ofi_quirks() -> list[str]"),
+      "The names of the quirks that the extension guards, in the order of bits.");
   Class<OfiCore<OfiFabric>>(m, "OfiFabricCore", "A fabric of a real libfabric.")
       .def("__init__", &make_fabric, nb::arg("info"), nb::sig("def __init__(self, info: OfiInfo) -> None"))
       .def("close", [](OfiCore<OfiFabric>& c) { close_core(c, "fabric.close"); })
@@ -391,23 +389,21 @@ void register_ofi(Module& m) {
           nb::arg("fids"), nb::sig("def trywait(self, fids: Sequence[int]) -> bool"),
           "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
   Class<OfiCore<OfiDomain>>(m, "OfiDomainCore", "A domain of a real libfabric.")
-      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("peeks"), nb::arg("early_names"),
-           nb::arg("soft_groups"),
-           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, early_names: bool, "
-                   "soft_groups: bool) -> None"),
-           "peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. early_names: a vector takes addresses before "
-           "its endpoints are enabled. soft_groups: collectives are libfabric's own, over messages.")
+      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("quirks"), nb::arg("group_bytes"),
+           nb::arg("group_setting"),
+           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo, quirks: int, group_bytes: int, "
+                   "group_setting: str) -> None"),
+           "quirks: bits in the order of ofi_quirks(). group_bytes: the most of a collective, and the provider's "
+           "setting of that.")
       .def("close_core",
            [](OfiCore<OfiDomain>& c) {
              const int r = c.box->h.shut();
              if (r < 0) {
                const ofi::Library* library = ofi::library();
-               raise(
-                   -r,
-                   std::string("domain.close: libfabric: ") + (library == nullptr ? "" : library->strerror(-r)) +
-                       "\n  rule: all objects of the domain are closed, but the library still uses it, as rxm of 1.17 "
-                       "does after messages that did not end; it stays open until the process ends\n"
-                       "  try: read the completions of all messages before ep.close()");
+               raise(-r, std::string("domain.close: libfabric: ") + (library == nullptr ? "" : library->strerror(-r)) +
+                             "\n  rule: all objects of the domain are closed, but the library still uses it, as some "
+                             "providers do after messages that did not end; it stays open until the process ends\n"
+                             "  try: read the completions of all messages before ep.close()");
              }
            })
       .def_prop_ro("in_use", &ofi_in_use<OfiDomain>, "True while an object that uses this one exists.")
@@ -429,7 +425,7 @@ void register_ofi(Module& m) {
       .def("map_raw_core", &map_raw, nb::arg("base_addr"), nb::arg("raw_key"), nb::arg("flags"))
       .def("unmap_key_core", &unmap_key, nb::arg("key"))
       .def_prop_ro(
-          "soft_groups", [](OfiCore<OfiDomain>& c) { return c.box->soft_groups; },
+          "soft_groups", [](OfiCore<OfiDomain>& c) { return c.box->soft_groups(); },
           "True if collectives are libfabric's own, made of messages; False if the provider has its own.")
       .def_prop_ro("thread_safe", [](OfiCore<OfiDomain>& c) { return c.box->thread_safe; });
   Class<OfiCore<OfiAv>>(m, "OfiAddressVectorCore", "An address vector of a real libfabric.")

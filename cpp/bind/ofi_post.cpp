@@ -432,13 +432,15 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
   const MsgArgs m(msg, type);
   if (!m.all()) return nullptr;
-  if ((flags & (kOfiPeek | kOfiClaim)) != 0 && !ep->domain->peeks && std::strcmp(method, "recvmsg") == 0) {
+  if ((flags & (kOfiPeek | kOfiClaim)) != 0 && ep->domain->quirks.has(ofi::Quirk::ignores_peek) &&
+      std::strcmp(method, "recvmsg") == 0) {
     set_error(fi_err::kEOPNOTSUPP,
               "recvmsg: PEEK and CLAIM are of tagged messages here: this provider of libfabric ignores the flags, and "
               "the message would be received and cut\n  try: trecvmsg, with messages that have a tag");
     return nullptr;
   }
-  // fi_tagged(3): DISCARD goes with PEEK or CLAIM. shm of libfabric 2.5 does not look, and ends the process.
+  // fi_tagged(3): DISCARD goes with PEEK or CLAIM. Not every provider looks: DISCARD_ALONE_CRASHES of the table of
+  // quirks.
   if (receives && (flags & nic::flag::kDiscard) != 0 && ((flags & kOfiPeek) != 0) == ((flags & kOfiClaim) != 0)) {
     set_error(fi_err::kEINVAL, std::string(method) + ": DISCARD " +
                                    ((flags & kOfiPeek) != 0 ? "with both PEEK and CLAIM" : "without PEEK or CLAIM") +

@@ -3172,6 +3172,11 @@ def ofi_library() -> tuple[str, int] | None:
 def ofi_strerror(errno: int) -> str:
     """fi_strerror of the library."""
 
+def ofi_quirks() -> list[str]:
+    """
+    The names of the quirks that the extension guards, in the order of bits.
+    """
+
 class OfiFabricCore:
     """A fabric of a real libfabric."""
 
@@ -3191,9 +3196,9 @@ class OfiFabricCore:
 class OfiDomainCore:
     """A domain of a real libfabric."""
 
-    def __init__(self, fabric: OfiFabricCore, info: OfiInfo, peeks: bool, early_names: bool, soft_groups: bool) -> None:
+    def __init__(self, fabric: OfiFabricCore, info: OfiInfo, quirks: int, group_bytes: int, group_setting: str) -> None:
         """
-        peeks: FI_PEEK and FI_CLAIM of untagged receives are heeded. early_names: a vector takes addresses before its endpoints are enabled. soft_groups: collectives are libfabric's own, over messages.
+        quirks: bits in the order of ofi_quirks(). group_bytes: the most of a collective, and the provider's setting of that.
         """
 
     def close_core(self) -> None: ...

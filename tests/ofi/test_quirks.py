@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 from tests.ofi.support import run_program
 
-import weft
+from weft import _nic
 from weft.providers.ofi import library, quirks
 from weft.providers.ofi.quirks import Quirk
-
-HERE = Path(__file__).parent
-ROOM = Path(weft.__file__).parent / "providers" / "ofi"
 
 OPENED = """
 from weft import fi
@@ -227,6 +221,65 @@ print("fine")
     assert said.splitlines()[-1] == "fine"
 
 
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:shm"])
+def test_endpoint_closes_while_another_connects_to_it(provider: str) -> None:
+    said = says(
+        OPENED.format(provider=provider, more="")
+        + """
+ep.enable()
+other = domain.endpoint(info)
+other.bind(cq, fi.TRANSMIT | fi.RECV)
+other.bind(av)
+other.enable()
+to = av.insert(other.getname())
+try:
+    ep.send(b"x", dest_addr=to)
+except fi.Again:
+    pass
+other.close()
+for _ in range(5):
+    try:
+        cq.read()
+    except fi.Available:
+        cq.readerr()
+ep.close(), cq.close(), av.close(), domain.close(), fabric.close()
+print("fine")
+"""
+    )
+    assert said.splitlines()[-1] == "fine"
+
+
+@pytest.mark.parametrize("provider", ["ofi:tcp", "ofi:sockets"])
+def test_info_of_a_passive_endpoint_stays_as_long_as_the_endpoint(provider: str) -> None:
+    """A peer asks for a connection when the info that the endpoint was opened with is gone."""
+    said = says(
+        f"""
+import gc, time
+from weft import fi
+from tests.ofi.support import hints
+try:
+    info = fi.getinfo(hints=hints({provider!r}, fi.MSG, fi.EP_MSG))
+except fi.NoData:
+    print("not here")
+    raise SystemExit
+info = ([one for one in info if one.domain_attr.name == "lo"] or info)[0]
+fabric = fi.Fabric(info.fabric_attr)
+eq, domain = fabric.eq_open(), fabric.domain(info)
+listener = fabric.passive_ep(fi.dupinfo(info))
+listener.bind(eq)
+listener.listen()
+gc.collect()
+blocks = [bytes(100 + n) for n in range(10_000)]  # what was freed is written over
+cq, ep = domain.cq_open(), domain.endpoint(info)
+ep.bind(cq, fi.TRANSMIT | fi.RECV)
+ep.bind(eq)
+ep.connect(listener.getname())
+print(eq.sread(timeout=30)[0] == fi.CONNREQ)
+"""
+    )
+    assert said.splitlines()[-1] in ("True", "not here")
+
+
 def test_private_numbers_of_a_vector_are_not_in_its_interface() -> None:
     said = says(
         OPENED.format(provider="ofi:tcp", more="")
@@ -249,35 +302,35 @@ def test_quirk_holds_for_its_providers_and_versions(monkeypatch: pytest.MonkeyPa
     at[0] = 2 << 16
     assert not quirks.has("ofi:tcp", Quirk.SREAD_AFTER_CLOSE_CRASHES)
     assert quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
+    assert not quirks.has("ofi:verbs", Quirk.DMABUFS_ARE_NOT_KNOWN)
+    at[0] = 1 << 16 | 19
+    assert quirks.has("ofi:verbs", Quirk.DMABUFS_ARE_NOT_KNOWN)
     at[0] = 2 << 16 | 5
     assert not quirks.has("ofi:tcp", Quirk.SREAD_AFTER_CLOSE_CRASHES)
     assert quirks.has("ofi:tcp", Quirk.CANCEL_OF_DIRECTED_CRASHES)
 
 
 @pytest.mark.no_library
-@pytest.mark.parametrize("quirk", list(Quirk), ids=lambda quirk: quirk.name)
-def test_quirk_names_a_test_that_exists(quirk: Quirk) -> None:
-    file, _, name = quirk.value.test.partition("::")
-    assert f"def {name}" in (HERE / file).read_text()
+def test_extension_is_told_the_quirks_that_it_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "known", lambda: ("", 2 << 16 | 5))
+    guarded = _nic.ofi_quirks()
+    assert set(guarded) <= set(Quirk.__members__)
+    for provider in ("ofi:tcp", "ofi:shm", "ofi:tcp;ofi_rxm", "ofi:cxi"):
+        told = {name for place, name in enumerate(guarded) if quirks.bits(provider) >> place & 1}
+        assert told == {name for name in guarded if quirks.has(provider, Quirk[name])}
+        assert quirks.bits(provider) >> len(guarded) == 0
 
 
 @pytest.mark.no_library
-def test_quirks_are_told_apart() -> None:
-    """Enum makes one of two members with equal values an alias of the other."""
-    assert len(Quirk) == len(Quirk.__members__)
-
-
-@pytest.mark.no_library
-def test_no_other_module_names_a_provider() -> None:
-    """A string that is a provider's name, or begins with ofi: and one, stands in the table alone."""
-    names = {name for quirk in Quirk for name in quirk.value.providers} | {"rxm", "ofi_rxm"}
-    found = []
-    for file in [*ROOM.glob("*.py"), ROOM.parents[1] / "share" / "ofi_node.py"]:
-        if file.name == "quirks.py":
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                word = node.value.removeprefix("ofi:").partition(";")[0]
-                if word in names:
-                    found.append(f"{file.name}:{node.lineno}: {node.value!r}")
-    assert found == []
+@pytest.mark.parametrize(
+    ("setting", "most"), [(None, 16384), ("0x100", 256), ("many", 16384), ("-5", 16384), (str(1 << 70), 16384)]
+)
+def test_longest_collective_is_the_providers_setting(
+    monkeypatch: pytest.MonkeyPatch, setting: str | None, most: int
+) -> None:
+    if setting is None:
+        monkeypatch.delenv("FI_OFI_RXM_BUFFER_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("FI_OFI_RXM_BUFFER_SIZE", setting)
+    assert quirks.longest_collective("ofi:tcp;ofi_rxm") == (most, "FI_OFI_RXM_BUFFER_SIZE")
+    assert quirks.longest_collective("ofi:cxi") == ((1 << 64) - 1, "")

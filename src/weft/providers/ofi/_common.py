@@ -66,7 +66,7 @@ def _refusing(name: str, reason: str) -> Any:
 def with_wait_object(asked: int, make: Callable[[int], None], last: WaitObj = WaitObj.WAIT_NONE) -> bool:
     """Open with the wait object that was asked for, or one that does the same.
 
-    The library's own choice may be FI_WAIT_YIELD (shm's is), which disregards the limit of a wait: libfabric 1.17. Weft
+    The library's own choice may be FI_WAIT_YIELD, which disregards the limit of a wait (Quirk.YIELD_HAS_NO_LIMIT). Weft
     yields itself there, and WAIT_UNSPEC is a descriptor where the provider has one.
 
     last   opened for WAIT_UNSPEC where the provider has no descriptor.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RealAddressVector"]
 
 _IP_SIZES = {int(AddrFormat.SOCKADDR_IN): 16, int(AddrFormat.SOCKADDR_IN6): 28}
-_NAME_MAX = 255  # bytes of a name under FI_ADDR_STR (shm: SMR_NAME_MAX)
+_NAME_MAX = 255  # bytes of a name under FI_ADDR_STR
 
 
 def _class() -> type:
@@ -131,7 +131,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
 
     def bind(self, eq: Any, flags: int = 0) -> None:
         """Report insertions to an event queue (fi_av_bind; deprecated), of a vector opened with `fi.EVENT`. Raises the
-        library's refusal. Of the providers here only tcp of 1.17 reports them. Source: fi_av(3) fi_av_bind."""
+        library's refusal. Few providers report them. Source: fi_av(3) fi_av_bind."""
         from .eq import RealEventQueue
 
         _handle.check(self, "av.bind")
@@ -234,7 +234,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
         self._no_events("av.insertsvc", flags)
-        if node is None or service is None:  # providers of libfabric 1.17 and 2.5 read both
+        if node is None or service is None:  # providers read both
             raise errors.InvalidArgument(
                 "av.insertsvc: the library needs a node and a service\n"
                 "  try: av.insert() of what getname() returned at the peer",

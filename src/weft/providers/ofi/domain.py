@@ -18,7 +18,7 @@ from ._common import Real, later, stands_for, unless_used
 from .av import RealAddressVector
 from .mr import RealMemoryRegion
 from .queues import RealCompletionQueue, RealCounter
-from .quirks import Quirk, has
+from .quirks import Quirk, bits, has, longest_collective
 from .work import Queued, control
 
 if TYPE_CHECKING:
@@ -76,9 +76,8 @@ class RealDomain(Real, _nic.OfiDomainCore):
             self,
             fabric._core,
             fabric.native(self.info),
-            not has(name, Quirk.IGNORES_PEEK),
-            not has(name, Quirk.INSERT_BEFORE_ENABLE_CRASHES),
-            not has(name, Quirk.OWN_COLLECTIVES),
+            bits(name),
+            *longest_collective(name),
         )
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)

@@ -19,7 +19,7 @@ from .av_set import RealAvSet
 from .eq import RealEventQueue
 from .group import RealCollectiveGroup, join
 from .queues import RealCompletionQueue, RealCounter
-from .quirks import Quirk, has
+from .quirks import Quirk, file_of_name, has
 from .request import RealRequest, private_bytes
 
 if TYPE_CHECKING:
@@ -221,8 +221,8 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         return has(self.domain.provider.name, quirk)
 
     def _take_another_name(self) -> None:
-        """Instead of the library's name, which has the process's number, as an ended process may have had: shm leaves a
-        file of the name where a process ends without closing, and libfabric before 2.x then refuses the name."""
+        """Instead of the library's name, which has the process's number, as an ended process may have had
+        that left its file: the library then refuses the name, or ends the process."""
         name = self.getname_core()
         if self._chose_name or not isinstance(name, str):
             raise self._name_is_taken(name)
@@ -246,8 +246,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
                 f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint",
                 op="ep.enable",
             )
-        crashes = self._chose_name and self._has(Quirk.NAME_TAKEN_CRASHES)
-        if crashes and os.path.exists("/dev/shm/" + str(name).removeprefix("fi_shm://")):
+        if self._chose_name and self._has(Quirk.NAME_TAKEN_CRASHES) and os.path.exists(file_of_name(str(name))):
             raise self._name_is_taken(name)
         _names[name] = self
 
@@ -257,8 +256,8 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         return self.getname_core()
 
     def setname(self, addr: object) -> None:
-        """Choose the endpoint's address, before enable() (fi_setname). Raises BadState after enable(), where tcp would
-        rename an endpoint that peers know already; and the library's refusal."""
+        """Choose the endpoint's address, before enable() (fi_setname). Raises BadState after enable(), where providers
+        would rename an endpoint that peers know already; and the library's refusal."""
         _handle.check(self, "ep.setname")
         if self._enabled:
             raise errors.BadState(

@@ -175,7 +175,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             )
         number = next(self._numbers)
         self._written[number] = (int(event), entry)
-        try:  # the library has a notice: the close of an endpoint of tcp of 2.5 takes a CONNREQ for one with an info
+        try:  # the library has a notice: Quirk.WRITTEN_CONNREQ_CRASHES
             self.write_core(int(EqEvent.NOTIFY), number, int(flags))
         except BaseException:
             del self._written[number]

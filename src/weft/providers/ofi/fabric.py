@@ -87,7 +87,7 @@ class RealFabric(Fabric):
 
     def trywait(self, fids: Iterable[Any]) -> None:
         """Check that it is safe to sleep on the descriptors of these objects (fi_trywait). Raises Again if not, and
-        InvalidArgument for an object without a wait object (shm has none for queues of completions)."""
+        InvalidArgument for an object without a wait object."""
         _handle.check(self, "trywait")
         each = _args.each("trywait", "fids", fids, "queues and counters")
         for fid in each:

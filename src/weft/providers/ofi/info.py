@@ -57,7 +57,7 @@ def to_python(native: _nic.OfiInfo) -> Info:
     info.mode = Mode(int(info.mode) & ~_OURS)
     for part in (info.tx_attr, info.rx_attr, info.domain_attr):
         part.mode = Mode(int(part.mode) & ~_OURS)
-    if info.fabric_attr.prov_name is not None:  # sockets names no provider in the info of a connection request
+    if info.fabric_attr.prov_name is not None:  # some infos of connection requests name no provider
         info.fabric_attr.prov_name = PREFIX + str(info.fabric_attr.prov_name)
     for name in ("src_addr", "dest_addr"):
         raw = found[name]
@@ -220,7 +220,7 @@ def candidates(asked: Asked, *, named: str | None, bare: bool) -> list[Candidate
     found = _nic.ofi_getinfo(version, asked.node, asked.service, flags & ~int(Flag.RESCAN), hints)
     infos = [to_python(one) for one in found]
     domain = getattr(getattr(asked.hints, "domain_attr", None), "domain", None)
-    if domain is not None:  # rxm of libfabric 1.17 does not look at the name
+    if domain is not None:  # not every provider looks at the name
         infos = [one for one in infos if one.domain_attr.name == domain.name]
     if bare and not flags & ~int(Flag.RESCAN):
         _listed = infos

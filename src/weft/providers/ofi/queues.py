@@ -139,7 +139,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
         if found is None:
             raise errors.Again("cq.readerr: no error entry in the queue", op="cq.readerr")
         fields = list(found)
-        fields[7] = abs(fields[7])  # shm of libfabric 1.17 has some errors negative
+        fields[7] = abs(fields[7])  # some providers have errors negative
         entry = CqErrEntry._make([*fields, _status(fields[7])])
         if not entry.err_data:
             library, text = _nic.ofi_strerror(entry.err), self._words(entry.prov_errno, b"")
