@@ -61,7 +61,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext cpp-tests microbench
+.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath 
 QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
 build/release/.configured: CMakeLists.txt build/release/.here $(VENV)/.demo
-	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_LTO=OFF -DWEFT_INPLACE=ON); } $(call QUIET,release)
+	@mkdir -p build && { $(call CONFIGURE,release,-DCMAKE_BUILD_TYPE=Release -DWEFT_LTO=OFF -DWEFT_INPLACE=ON -DWEFT_PROVIDER=OFF); } $(call QUIET,release)
 	@touch $@
 
 build/bench/.configured: CMakeLists.txt build/bench/.here $(VENV)/.test
@@ -160,6 +160,10 @@ COMPILE = $(call LIMIT,1800) $(PY) cpp/compile.py "$(2)" $(VENV)/bin/ninja -j $(
 ext: build/release/.configured
 	@$(call COMPILE,release,the NIC$(comma) once)
 
+# What C programs load: libweft-fi.so, libcxi-fi.so and their library. The demo does without.
+provider: build/release/.configured
+	@$(call COMPILE,release,the providers for C programs$(comma) once,weft_provider)
+
 cpp-tests: build/check/.configured
 	@$(call COMPILE,check,the C++ tests$(comma) once,weft_cpp_tests)
 
@@ -175,7 +179,7 @@ perf: ext
 
 PYTEST = $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --durations=10
 
-test: cpp-tests ext $(VENV)/.test
+test: cpp-tests ext provider $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
 	@$(PYTEST) --dist worksteal -m 'not alone and not long and not sweep' $(PYTEST_ARGS)
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m 'alone and not sweep' tests/procs
@@ -294,7 +298,7 @@ sanitize: build/address/.configured build/thread/.configured
 
 clean:
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
-	@rm -f src/weft/_nic*.so
+	@rm -f src/weft/_nic*.so src/weft/policyhost/libfabric/*.so
 	@find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

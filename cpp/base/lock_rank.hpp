@@ -19,6 +19,16 @@ struct LockRank {
 // Above each rank: what the lock guards; what a thread may hold when it asks for the lock.
 namespace lock_rank {
 
+// ---- the library for C programs: under no lock of the NIC ----
+// The NIC of the process, which is made under it.
+inline constexpr LockRank kProviderNic{2, "provider: g_nic_lock"};
+// The connection to the policy helper: one question at a time.
+inline constexpr LockRank kProviderHelper{4, "provider: g_helper_lock"};
+// The numbers of a domain's keys.
+inline constexpr LockRank kProviderKeys{6, "provider::Keys::lock"};
+// The events of an event queue.
+inline constexpr LockRank kProviderEvents{8, "provider::Eq::lock"};
+
 // ---- the NIC: held while locks of links and memory are taken ----
 // The frame under way, and all that only the progress loop changes; under no lock.
 inline constexpr LockRank kProgress{10, "Nic::progress_mutex_"};

@@ -51,7 +51,8 @@ struct Fid {
 
 // Commands of fi_control.
 constexpr int kGetOpsFlag = 2, kSetOpsFlag = 3, kAlias = 4, kGetWait = 5, kEnable = 6, kGetRawMr = 8, kMapRawMr = 9,
-              kUnmapKey = 10, kQueueWork = 11, kCancelWork = 12, kFlushWork = 13, kRefresh = 14;
+              kUnmapKey = 10, kQueueWork = 11, kCancelWork = 12, kFlushWork = 13, kRefresh = 14, kDup = 15,
+              kGetWaitObj = 16;
 
 // ---- fi_getinfo ----------------------------------------------------------------------------------------------------
 
@@ -200,6 +201,7 @@ struct FabricOps {
   int (*eq_open)(FidFabric*, EqAttr*, FidEq**, void*);
   int (*wait_open)(FidFabric*, void*, void**);
   int (*trywait)(FidFabric*, Fid**, int);
+  int (*domain2)(FidFabric*, Info*, FidDomain**, uint64_t flags, void*);
 };
 struct FidFabric {
   Fid fid;
@@ -218,6 +220,7 @@ struct DomainOps {
   int (*srx_ctx)(FidDomain*, RxAttr*, FidEp**, void*);
   int (*query_atomic)(FidDomain*, int datatype, int op, AtomicAttr*, uint64_t flags);
   int (*query_collective)(FidDomain*, int collective, CollectiveAttr*, uint64_t flags);
+  int (*endpoint2)(FidDomain*, Info*, FidEp**, uint64_t flags, void*);
 };
 struct MrOps {
   size_t size;

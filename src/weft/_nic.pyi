@@ -1446,6 +1446,14 @@ class OpRules:
         (key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.
         """
 
+    def key_forms(self) -> list[tuple[int, int, int, int, int]]:
+        """
+        The forms of keys: (mask, value, offset_mask, offset_shift, sum_max) of each.
+        """
+
+    def flag_names(self) -> list[tuple[int, str]]:
+        """The names of the provider's own flags: (flag, name) of each."""
+
     def flags(self, call: str) -> int:
         """
         The flags that a call takes. call: write, read, batch, atomic, fetch, compare, send, tsend, recv or trecv.

@@ -27,7 +27,9 @@ CPP_BELOW: dict[str, set[str]] = {
     "host": {"base", "wire", "ring", "sync", "mem", "link", "nic"},  # the composition root
     "ofi": set(),  # a real libfabric's structs, the library, and the contexts of its operations
     "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
-    # Nothing includes bind.
+    # Front files and library of the providers for C programs; of ofi the structs alone.
+    "provider": {"base", "wire", "mem", "nic", "call", "host", "ofi"},
+    # Nothing includes bind or provider.
     "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp", "ofi"},
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
@@ -65,6 +67,7 @@ PY_BELOW: dict[str, set[str]] = {
     "share": _GROUND | {"fi", "memory"},
     "fm": {"_extras", "errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
     "observe": {"errors", "flags", "fi"},
+    "policyhost": {"_files", "_nic", "errors", "fi", "flags", "settings"},  # the policies, for C programs
     "testing": _GROUND | {"fi", "providers", "fm"},
     "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks
     # Of fi what Dask's frames need: regions without names and tickets.

@@ -45,8 +45,15 @@ def names(wheel: Path) -> list[str]:
 
 
 def test_wheel_has_one_extension(names: list[str]) -> None:
-    (extension,) = (name for name in names if ".so" in Path(name).suffixes)
+    (extension,) = (name for name in names if ".so" in Path(name).suffixes and name.count("/") == 1)
     assert extension.startswith("weft/_nic.")
+
+
+def test_wheel_has_the_providers_for_c_programs_in_a_few_megabytes(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as whole:
+        found = {Path(one.filename).name: one.file_size for one in whole.infolist() if "/libfabric/" in one.filename}
+    assert set(found) == {"libcxi-fi.so", "libweft-fi.so", "libweft_provider.so"}
+    assert sum(found.values()) < 4 << 20
 
 
 def test_wheel_is_typed(names: list[str]) -> None:

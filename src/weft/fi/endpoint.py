@@ -288,7 +288,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         _handle.check(self, "ep.enable")
         if self._enabled:
             return
-        self.policy.check_enable(_Bound(self))
+        self.policy.check_enable(Bindings(self))
         nic, pid, vni = self._address
         vnis: list[int] = []
         if keys_of_vector(self.domain.info) and self._av is not None:
@@ -659,7 +659,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         return f"<Endpoint {name} {', '.join(parts)}>"
 
 
-class _Bound:
+class Bindings:
     """The bindings of an endpoint, for its policy."""
 
     def __init__(self, ep: Endpoint) -> None:

@@ -18,7 +18,7 @@ from .offer import Candidate, Explanation
 from .policy import Asked, Provider
 from .registry import each, families, providers
 
-__all__ = ["first", "getinfo", "version"]
+__all__ = ["first", "getinfo", "of_provider", "version"]
 
 
 def version() -> int:
@@ -140,6 +140,23 @@ def first(hints: Info) -> Info:
         if found.infos:
             return found.infos[0]
     return getinfo(hints=hints)[0]
+
+
+def of_provider(
+    name: str, version: int, node: str | None, service: str | None, flags: int, hints: Info | None
+) -> list[Info]:
+    """getinfo of one of Weft's providers alone, also without hints. Raises as `getinfo`."""
+    version = min(version, LIBRARY_VERSION)
+    asked = Asked(version, node, service, flags, None if hints is None else complete(hints))
+    found = Explanation([])
+    for p in providers():
+        if p.name == name:
+            _ask(p, asked, name, found)
+    if not found.infos:
+        failed = errors.NoData(f"getinfo: the provider {name} does not offer what the hints ask for\n{found}")
+        failed.explanation = found
+        raise failed
+    return found.infos
 
 
 def _ask(p: Provider, asked: Asked, name: str | None, found: Explanation) -> None:

@@ -23,6 +23,7 @@ from . import (
     ext,
     fabrics,
     hosts,
+    ledger,
     logs,
     names,
     op_rules,
@@ -231,6 +232,21 @@ class CxiDomain(BaseDomain):
         if self.pages is not None or (self.devices is not None and self.devices.there()):
             return None
         return self.region_keys.takes(self.pool, self.refusals, self.options)
+
+    def lent(self) -> dict[str, int | str]:
+        """The ledger from which a C program's NIC takes entries for its messages and regions, and the form of its keys.
+
+        Keys of cached memory are made by a Python program's NIC alone: here each region has a key of its own.
+        """
+        path, service = self.pool.place
+        return {
+            "path": str(path),
+            "service": service,
+            "les": ledger.KINDS.index("les"),
+            "ptes": ledger.KINDS.index("ptes"),
+            "optimized_below": CLIENT_OPTIMIZED if env.load().optimized_mrs else 0,
+            **self.region_keys.form(self.options),
+        }
 
     def counter(self) -> CxiCounter:
         """A counter, which takes a hardware counter of the service."""

@@ -22,7 +22,7 @@ from ..._files import explained, locked, open_regular, private_folder
 from . import processes
 from .record import TOTALS, Record
 
-__all__ = ["KINDS", "Held", "at", "depth", "drop_dead", "follow", "living", "me", "set_limits"]
+__all__ = ["KINDS", "Held", "at", "depth", "drop_dead", "follow", "living", "me", "path_of", "set_limits"]
 
 KINDS = tuple(TOTALS)
 OWN_TLES = 8  # trigger entries of each service for the provider itself
@@ -47,9 +47,14 @@ def me() -> tuple[int, int, int]:
     return found["pid"], found["start"], found["space"]
 
 
+def path_of(folder: Path, device: str) -> Path:
+    """The file of a device's ledger."""
+    return folder / "use" / f"{device}.ledger"
+
+
 def at(folder: Path, device: str) -> _nic.Ledger:
     """The ledger of a device in a registry's folder, made if necessary. Raises InvalidArgument for another file."""
-    path = folder / "use" / f"{device}.ledger"
+    path = path_of(folder, device)
     known = _known.get(str(path))
     if known is not None and known[0] == _place(path):
         return known[1]

@@ -117,6 +117,18 @@ class Keys:
             kept=_warn,
         )
 
+    def form(self, options: DomainOptions) -> dict[str, int]:
+        """The form of the keys of regions that are not optimized, for a NIC that makes them by itself."""
+        return {
+            "key_base": PROVIDER | (EVENTS if options.mr_match_events else 0),
+            "key_shift": ID_BITS,
+            "key_count": IDS,
+            "key_sequence": random.getrandbits(SEQUENCE_BITS),
+            "key_sequence_mask": (1 << SEQUENCE_BITS) - 1,
+            "key_events": EVENTS,
+            "key_data": SOLICITED if options.writedata else 0,
+        }
+
     def of_region(self, id: int, *, optimized: bool, events: bool, data: bool) -> int:
         """A new key, which no region has had."""
         kind = PROVIDER | (OPTIMIZED if optimized else 0) | (EVENTS if events else 0) | (SOLICITED if data else 0)

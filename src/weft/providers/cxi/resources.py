@@ -126,6 +126,11 @@ class Pool:
         """Kind -> number of entries in this pool."""
         return {kind: n for kind in KINDS if (n := self._taken[kind])}
 
+    @property
+    def place(self) -> tuple[Path, int]:
+        """The ledger's file, and the service."""
+        return ledger.path_of(self._share.folder, self._share.device), self._share.service
+
     def take(self, kind: str, n: int = 1) -> None:
         """Take `n` entries. Raises Exhausted, and then has taken none."""
         share = self._share

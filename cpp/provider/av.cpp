@@ -1,0 +1,206 @@
+// cpp/provider/av.cpp: address vectors, and the two forms of addresses: FI_ADDR_STR (weft://nic/vni/pid) and
+// FI_ADDR_CXI (eight bytes).
+#include <cstdio>
+#include <cstring>
+
+#include "nic/av.hpp"
+#include "provider/objects.hpp"
+
+namespace weft::provider {
+
+namespace {
+
+constexpr uint32_t kAddrStr = 9;
+constexpr uint32_t kCxiPidBits = 9, kCxiPidAny = 511;
+constexpr size_t kCxiBytes = 8;
+constexpr uint64_t kNotAvail = ~uint64_t{0};
+constexpr uint64_t kAvTable = 2;
+constexpr uint64_t kSyncErr = uint64_t{1} << 58;  // FI_SYNC_ERR: context is an array of int
+constexpr uint64_t kMore = uint64_t{1} << 18;
+
+int av_close(ofi::Fid* fid) {
+  auto* const shell = reinterpret_cast<AvShell*>(fid);
+  Av& av = shell->of;
+  if (av.forked()) return leave_to_parent(shell);
+  if (av.uses != 0) {
+    return refuse(av.domain->fabric->front, Subject::av, "fi_close", fi_err::kEBUSY,
+                  "fi_close: an endpoint is bound to the address vector\n  try: close the endpoint first");
+  }
+  Helper::of_process().give_back(av.lease);
+  --av.domain->uses;
+  delete shell;
+  return 0;
+}
+
+int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* out, uint64_t flags, void* context) {
+  Av& av = of(fid);
+  const Front& front = av.domain->fabric->front;
+  if (av.forked()) return -fi_err::kEOPBADSTATE;
+  if ((flags & ~(kSyncErr | kMore)) != 0) {
+    return refuse(front, Subject::av, "fi_av_insert", fi_err::kEBADFLAGS,
+                  "fi_av_insert: flags; there are FI_SYNC_ERR and FI_MORE");
+  }
+  return guarded(front, Subject::av, "fi_av_insert", [&] {
+    const auto* at = static_cast<const char*>(addresses);
+    int* const errors = (flags & kSyncErr) != 0 ? static_cast<int*>(context) : nullptr;
+    int inserted = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t size = address_size(*av.domain, at);
+      wire::EpAddress address;
+      bool has_pid = false;
+      const bool good = parse_address(*av.domain, at, size, &address, &has_pid) && has_pid;
+      if (good) {
+        const uint64_t found = av.av->insert(address);
+        if (out != nullptr) out[i] = found;
+        ++inserted;
+      } else {
+        if (out != nullptr) out[i] = kNotAvail;
+        (void)refuse(front, Subject::av, "fi_av_insert", fi_err::kEINVAL,
+                     "fi_av_insert: entry " + std::to_string(i) + " is no address of an endpoint\n  rule: " +
+                         (av.domain->addr_format == kAddrStr ? "FI_ADDR_STR, weft://<nic>/<vni>/<pid>"
+                                                             : "FI_ADDR_CXI, 8 bytes") +
+                         ", as fi_getname returns it");
+      }
+      if (errors != nullptr) errors[i] = good ? 0 : fi_err::kEINVAL;
+      at += size;
+    }
+    return inserted;
+  });
+}
+
+int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t) {
+  Av& av = of(fid);
+  if (av.forked()) return -fi_err::kEOPBADSTATE;
+  for (size_t i = 0; i < count; ++i) {
+    if (!av.av->remove(addresses[i]) && !av.domain->rules.flag("av.remove_ignores")) {
+      return refuse(av.domain->fabric->front, Subject::av, "fi_av_remove", fi_err::kEINVAL,
+                    "fi_av_remove: fi_addr " + std::to_string(addresses[i]) + " is not in the address vector");
+    }
+  }
+  return 0;
+}
+
+int copy_address(const char* bytes, size_t size, void* out, size_t* length) noexcept {
+  const size_t room = *length;
+  *length = size;
+  if (out != nullptr) std::memcpy(out, bytes, room < size ? room : size);
+  return room < size ? -code::kETOOSMALL : 0;
+}
+
+int av_lookup(ofi::FidAv* fid, ofi::Addr address, void* out, size_t* length) {
+  Av& av = of(fid);
+  if (av.forked()) return -fi_err::kEOPBADSTATE;
+  const auto found = av.av->lookup(address);
+  if (!found) {
+    return refuse(av.domain->fabric->front, Subject::av, "fi_av_lookup", fi_err::kEINVAL,
+                  "fi_av_lookup: fi_addr " + std::to_string(address) + " is not in the address vector");
+  }
+  char bytes[64];
+  const size_t size = address_bytes(*av.domain, *found, bytes);
+  const int r = copy_address(bytes, size, out, length);
+  return r == -code::kETOOSMALL ? 0 : r;  // fi_av(3): the address is cut, and its length returned
+}
+
+const char* av_straddr(ofi::FidAv* fid, const void* address, char* out, size_t* length) {
+  const Av& av = of(fid);
+  char text[64];
+  if (av.domain->addr_format == kAddrStr) {
+    std::snprintf(text, sizeof(text), "%s", static_cast<const char*>(address));
+  } else {
+    uint32_t word = 0;
+    std::memcpy(&word, address, sizeof(word));
+    std::snprintf(text, sizeof(text), "nic 0x%x, pid %u", word >> kCxiPidBits & 0xfffff, word & kCxiPidAny);
+  }
+  const size_t room = *length;
+  *length = std::strlen(text) + 1;
+  if (room != 0) std::snprintf(out, room, "%s", text);
+  return out;
+}
+
+ofi::FidOps g_av_fid_ops = fid_ops(av_close);
+
+ofi::AvOps make_av_ops() noexcept {
+  using Ops = ofi::AvOps;
+  Ops ops = stubs(&Ops::insert, &Ops::insertsvc, &Ops::insertsym, &Ops::remove, &Ops::lookup, &Ops::av_set,
+                  &Ops::insert_auth_key, &Ops::lookup_auth_key, &Ops::set_user_id);
+  ops.insert = av_insert;
+  ops.remove = av_remove;
+  ops.lookup = av_lookup;
+  ops.straddr = av_straddr;
+  return ops;
+}
+ofi::AvOps g_av_ops = make_av_ops();
+
+}  // namespace
+
+size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[64]) noexcept {
+  if (domain.addr_format == kAddrStr) {
+    return 1 + static_cast<size_t>(
+                   std::snprintf(out, sizeof(out), "weft://%u/%u/%u", address.nic, unsigned{address.vni}, address.pid));
+  }
+  std::memset(out, 0, kCxiBytes);
+  const uint32_t word = (address.nic & 0xfffff) << kCxiPidBits | (address.pid & kCxiPidAny);
+  std::memcpy(out, &word, sizeof(word));
+  if (domain.address_vni) std::memcpy(out + sizeof(word), &address.vni, sizeof(address.vni));
+  return kCxiBytes;
+}
+
+size_t address_size(const Domain& domain, const void* bytes) noexcept {
+  return domain.addr_format == kAddrStr ? ::strnlen(static_cast<const char*>(bytes), 255) + 1 : kCxiBytes;
+}
+
+bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::EpAddress* out, bool* has_pid) noexcept {
+  if (domain.addr_format != kAddrStr) {
+    if (size != kCxiBytes) return false;
+    uint32_t word = 0;
+    std::memcpy(&word, bytes, sizeof(word));
+    // Peers are reached on the VNI of this domain's key, whatever the address has.
+    *out = {domain.fabric_base | (word >> kCxiPidBits & 0xfffff), word & kCxiPidAny, domain.vni, 0};
+    *has_pid = (word & kCxiPidAny) != kCxiPidAny;
+    return true;
+  }
+  char text[64] = {};
+  if (size >= sizeof(text)) return false;
+  std::memcpy(text, bytes, size);
+  unsigned nic = 0, vni = 0, pid = 0;
+  int end = 0;
+  const int found = std::sscanf(text, "weft://%u/%u%n/%u%n", &nic, &vni, &end, &pid, &end);
+  if (found < 2 || text[end] != '\0' || nic >> 31 != 0 || vni > 0xffff) return false;
+  *out = {nic, pid, static_cast<uint16_t>(vni), 0};
+  *has_pid = found == 3;
+  return true;
+}
+
+int open_av(ofi::FidDomain* domain_fid, ofi::AvAttr* attr, ofi::FidAv** out, void* context) {
+  Domain& d = of(domain_fid);
+  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  return guarded(d.fabric->front, Subject::av, "fi_av_open", [&] {
+    const ofi::AvAttr none{};
+    const ofi::AvAttr& a = attr != nullptr ? *attr : none;
+    Record question;
+    question.add("ask", "av");
+    question.add("of", d.lease);
+    question.add("type", static_cast<uint64_t>(a.type));
+    question.add("rx_ctx_bits", static_cast<uint64_t>(a.rx_ctx_bits));
+    question.add("count", a.count);
+    question.add("ep_per_node", a.ep_per_node);
+    question.add("flags", a.flags);
+    if (a.name != nullptr) question.add("name", std::string_view(a.name));
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(d.fabric->front, Subject::av, "fi_av_open", answer); r != 0) return r;
+    auto shell = std::make_unique<AvShell>();
+    shell->of.lease = answer.number("lease");
+    shell->of.domain = &d;
+    constexpr uint64_t kSymmetric = uint64_t{1} << 59, kUserId = uint64_t{1} << 41;
+    shell->of.av = std::make_shared<nic::AddressVector>(
+        d.domain.get(), (a.flags & kSymmetric) != 0 && answer.number("type") == kAvTable, (a.flags & kUserId) != 0);
+    shell->fid.fid = {kClassAv, context, &g_av_fid_ops};
+    shell->fid.ops = &g_av_ops;
+    if (attr != nullptr) attr->type = static_cast<int>(answer.number("type"));
+    ++d.uses;
+    *out = &shell.release()->fid;
+    return 0;
+  });
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,90 @@
+// cpp/provider/calls.hpp: what the calls of an endpoint share: buffers, checks, posting, refusals. The rules and the
+// texts are cpp/call's, as for Python programs.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "call/call.hpp"
+#include "call/msg.hpp"
+#include "provider/objects.hpp"
+
+namespace weft::provider {
+
+using nic::Refusal;
+
+// Cold: the number of a refusal, explained.
+[[gnu::noinline, gnu::cold]] ssize_t refuse_call(Ep& ep, const char* call, const call::Why& why) noexcept;
+[[gnu::noinline, gnu::cold]] ssize_t refuse_post(Ep& ep, const char* call, Refusal refusal, uint64_t dest,
+                                                 uint64_t total) noexcept;
+
+// HOT.
+inline call::Local local_of(const Ep& ep, const void* buf, size_t length, void* desc) noexcept {
+  call::Local local;
+  local.data = static_cast<std::byte*>(const_cast<void*>(buf));
+  local.length = length;
+  if (desc != nullptr) {
+    local.desc_given = true;
+    if (!ep.desc_ignored) local.desc = static_cast<const MrShell*>(desc)->of.region.get();
+  }
+  return local;
+}
+
+inline uint64_t context_of(const void* context) noexcept {
+  return reinterpret_cast<uint64_t>(context);
+}
+
+// The buffers of a call.
+struct Locals {
+  std::array<call::Local, nic::kIovMax> list;
+  size_t count = 0;  // as the caller gave it; a list that is too long is refused by its count
+  [[nodiscard]] std::span<const call::Local> span() const noexcept { return {list.data(), count}; }
+
+  // False: more than any rule allows.
+  bool take(const Ep& ep, const iovec* iov, void** desc, size_t n) noexcept {
+    if (n > list.size()) return false;
+    for (count = 0; count < n; ++count)
+      list[count] = local_of(ep, iov[count].iov_base, iov[count].iov_len, desc != nullptr ? desc[count] : nullptr);
+    return true;
+  }
+};
+
+ssize_t refuse_long_list(Ep& ep, const char* call, size_t count) noexcept;
+
+inline uint64_t total_of(const call::Transfer& t) noexcept {
+  return t.local.length;
+}
+template <typename Call>
+uint64_t total_of(const Call& c) noexcept {
+  return c.total;
+}
+inline uint64_t peer_of(const call::Receive& r) noexcept {
+  return r.source;
+}
+template <typename Call>
+uint64_t peer_of(const Call& c) noexcept {
+  return c.dest;
+}
+
+// HOT. Checks and posts a call.
+template <typename Call>
+ssize_t run(Ep& ep, const char* name, Call& c) noexcept {
+  if (ep.forked()) [[unlikely]]
+    return -fi_err::kEOPBADSTATE;
+  try {
+    call::Why why;
+    if (call::check(*ep.ep, c, &why) != Refusal::none) [[unlikely]]
+      return refuse_call(ep, name, why);
+    c.flags |= ep.call_flags;
+    const nic::PostResult r = call::post(*ep.ep, c);
+    if (r.refusal != Refusal::none) [[unlikely]]
+      return refuse_post(ep, name, r.refusal, peer_of(c), total_of(c));
+    return 0;
+  } catch (const Error& e) {
+    return refuse(ep.domain->fabric->front, Subject::ep_data, name, e.fi_code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return -fi_err::kENOMEM;
+  }
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,335 @@
+// cpp/provider/ep.cpp: endpoints: opening, binding, enabling, options, addresses.
+#include <algorithm>
+#include <cstring>
+
+#include "provider/info.hpp"
+#include "provider/objects.hpp"
+#include "provider/rules.hpp"
+
+namespace weft::provider {
+
+namespace {
+
+constexpr int kLevelEndpoint = 0, kOptMinMultiRecv = 0;
+constexpr uint64_t kTransmitFlag = nic::flag::kSend, kRecvFlag = nic::flag::kRecv;
+
+int ep_refuse(const Ep& ep, const char* call, int number, const std::string& text) {
+  return refuse(ep.domain->fabric->front, Subject::ep_ctrl, call, number, text);
+}
+
+int ep_close(ofi::Fid* fid) {
+  auto* const shell = reinterpret_cast<EpShell*>(fid);
+  Ep& ep = shell->of;
+  if (ep.forked()) return leave_to_parent(shell);
+  if (ep.uses != 0) {
+    return ep_refuse(ep, "fi_close", fi_err::kEBUSY,
+                     "fi_close: memory regions are bound to the endpoint\n  try: close them first");
+  }
+  ep.ep->close();
+  ep.domain->forget_released();
+  for (Object* one : ep.bound) --one->uses;
+  Helper::of_process().give_back(ep.lease);
+  --ep.domain->uses;
+  delete shell;
+  return 0;
+}
+
+int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
+  Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_ep_bind", [&] {
+    Object* object = nullptr;
+    switch (to->fclass) {
+      case kClassCq:
+        object = &of(as<ofi::FidCq>(to));
+        break;
+      case kClassCntr:
+        object = &of(as<ofi::FidCntr>(to));
+        break;
+      case kClassAv:
+        object = &of(as<ofi::FidAv>(to));
+        break;
+      case kClassEq:
+        object = &of(as<ofi::FidEq>(to));
+        break;
+      default:
+        return ep_refuse(ep, "fi_ep_bind", fi_err::kEINVAL,
+                         "fi_ep_bind: an endpoint takes completion queues, counters, an address vector and an event "
+                         "queue");
+    }
+    if (to->fclass == kClassEq) {  // an endpoint of this type has no events
+      ep.bound.push_back(object);
+      ++object->uses;
+      return 0;
+    }
+    Record question;
+    question.add("ask", "bind");
+    question.add("of", ep.lease);
+    question.add("to", object->lease);
+    question.add("flags", flags);
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_ep_bind", answer); r != 0) return r;
+    ep.bound.push_back(object);
+    ++object->uses;
+    if (to->fclass == kClassCq) {
+      ep.ep->bind_cq(static_cast<Cq*>(object)->cq, flags);
+    } else if (to->fclass == kClassCntr) {
+      ep.ep->bind_counter(static_cast<Cntr*>(object)->counter, flags);
+    } else {
+      ep.ep->bind_av(static_cast<Av*>(object)->av);
+      ep.av = object;
+    }
+    return 0;
+  });
+}
+
+int ep_enable(Ep& ep) {
+  if (ep.ep->enabled()) return 0;
+  return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_enable", [&] {
+    const Record answer = Helper::of_process().ask("enable", ep.lease);
+    if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_enable", answer); r != 0) return r;
+    const auto pid = ep.pid < 0 ? std::nullopt : std::optional(static_cast<uint32_t>(ep.pid));
+    try {
+      ep.pid = ep.ep->enable(ep.nic, pid);
+    } catch (const Error& e) {
+      if (e.fi_code() != fi_err::kENOSPC || ep.domain->ledger == nullptr) throw;
+      (void)Helper::of_process().ask("reclaim", ep.domain->lease);  // entries of dead processes
+      ep.pid = ep.ep->enable(ep.nic, pid);
+    }
+    return 0;
+  });
+}
+
+int ep_op_flags(Ep& ep, int command, void* arg) {
+  auto* const flags = static_cast<uint64_t*>(arg);
+  const uint64_t side = *flags & (kTransmitFlag | kRecvFlag);
+  if (side != kTransmitFlag && side != kRecvFlag) {
+    return ep_refuse(ep, "fi_control", fi_err::kEINVAL,
+                     "fi_control: operation flags of one side: FI_TRANSMIT or FI_RECV among the flags");
+  }
+  uint64_t& kept = side == kTransmitFlag ? ep.tx_flags : ep.rx_flags;
+  if (command == ofi::kGetOpsFlag) {
+    *flags = kept;
+    return 0;
+  }
+  return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_control", [&] {
+    Record question;
+    question.add("ask", "op_flags");
+    question.add("of", ep.lease);
+    question.add("side", side);
+    question.add("flags", *flags & ~side);
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_control", answer); r != 0) return r;
+    kept = answer.number("flags");
+    return 0;
+  });
+}
+
+int ep_control(ofi::Fid* fid, int command, void* arg) {
+  Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  switch (command) {
+    case ofi::kEnable:
+      return ep_enable(ep);
+    case ofi::kGetOpsFlag:
+    case ofi::kSetOpsFlag:
+      return ep_op_flags(ep, command, arg);
+    default:
+      return -fi_err::kENOSYS;
+  }
+}
+
+// ---- options
+// -----------------------------------------------------------------------------------------------------------
+
+ssize_t ep_cancel(ofi::Fid* fid, void* context) {
+  Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  const size_t n = ep.ep->cancel(reinterpret_cast<uint64_t>(context));
+  ep.domain->forget_released();
+  return n == 0 ? -code::kENOENT : 0;
+}
+
+int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
+  const Ep& ep = of(as<ofi::FidEp>(fid));
+  if (level != kLevelEndpoint) return -fi_err::kENOSYS;
+  for (const Record& option : ep.rules.all("option")) {
+    if (option.number("name") != static_cast<uint64_t>(name)) continue;
+    const size_t found = name == kOptMinMultiRecv ? ep.min_multi_recv : option.number("value");
+    if (*length < sizeof(found)) {
+      *length = sizeof(found);
+      return -code::kETOOSMALL;
+    }
+    std::memcpy(value, &found, sizeof(found));
+    *length = sizeof(found);
+    return 0;
+  }
+  return ep_refuse(ep, "fi_getopt", fi_err::kENOSYS, "fi_getopt: no option " + std::to_string(name) + " here");
+}
+
+int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t length) {
+  Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (level != kLevelEndpoint || name != kOptMinMultiRecv)
+    return ep_refuse(ep, "fi_setopt", fi_err::kENOSYS, "fi_setopt: no option " + std::to_string(name) + " to set here");
+  size_t bytes = 0;
+  if (length < sizeof(bytes)) return ep_refuse(ep, "fi_setopt", fi_err::kEINVAL, "fi_setopt: a size_t is needed");
+  std::memcpy(&bytes, value, sizeof(bytes));
+  if (const uint64_t most = ep.rules.number("min_multi_recv_max"); bytes > most) {
+    return ep_refuse(
+        ep, "fi_setopt", fi_err::kEINVAL,
+        "fi_setopt: FI_OPT_MIN_MULTI_RECV is 0 to " + std::to_string(most) + " bytes, not " + std::to_string(bytes));
+  }
+  ep.min_multi_recv = bytes;
+  ep.ep->set_min_multi_recv(bytes);
+  return 0;
+}
+
+// ---- addresses
+// ---------------------------------------------------------------------------------------------------------
+
+int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
+  const Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (!ep.ep->enabled()) {
+    return ep_refuse(ep, "fi_getname", fi_err::kEOPBADSTATE,
+                     "fi_getname: the endpoint has no address before fi_enable");
+  }
+  char bytes[64];
+  const wire::EpAddress own{ep.nic, static_cast<uint32_t>(ep.pid), ep.vni, 0};
+  const size_t size = address_bytes(*ep.domain, own, bytes), room = *length;
+  *length = size;
+  if (address != nullptr) std::memcpy(address, bytes, std::min(room, size));
+  return room < size ? -code::kETOOSMALL : 0;
+}
+
+int ep_setname(ofi::Fid* fid, void* address, size_t length) {
+  Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (!ep.rules.flag("named")) {
+    return ep_refuse(ep, "fi_setname", fi_err::kENOSYS,
+                     "fi_setname: not supported\n  try: fi_getinfo(node, service, FI_SOURCE)");
+  }
+  if (ep.ep->enabled())
+    return ep_refuse(ep, "fi_setname", fi_err::kEOPBADSTATE, "fi_setname: the address is fixed since fi_enable");
+  wire::EpAddress found;
+  bool has_pid = false;
+  if (!parse_address(*ep.domain, address, std::min(length, address_size(*ep.domain, address)), &found, &has_pid) ||
+      found.nic != ep.nic || found.vni != ep.vni) {
+    return ep_refuse(ep, "fi_setname", fi_err::kEINVAL,
+                     "fi_setname: no address on the endpoint's NIC and VNI, as fi_getname returns it");
+  }
+  ep.pid = has_pid ? int64_t{found.pid} : -1;
+  return 0;
+}
+
+ofi::FidOps make_ep_fid_ops() noexcept {
+  ofi::FidOps ops = fid_ops(ep_close);
+  ops.bind = ep_bind;
+  ops.control = ep_control;
+  return ops;
+}
+ofi::FidOps g_ep_fid_ops = make_ep_fid_ops();
+
+ofi::EpOps make_ep_ops() noexcept {
+  using Ops = ofi::EpOps;
+  Ops ops = stubs(&Ops::cancel, &Ops::getopt, &Ops::setopt, &Ops::tx_ctx, &Ops::rx_ctx, &Ops::rx_size_left,
+                  &Ops::tx_size_left);
+  ops.cancel = ep_cancel;
+  ops.getopt = ep_getopt;
+  ops.setopt = ep_setopt;
+  return ops;
+}
+ofi::EpOps g_ep_ops = make_ep_ops();
+
+ofi::CmOps make_cm_ops() noexcept {
+  using Ops = ofi::CmOps;
+  Ops ops = stubs(&Ops::setname, &Ops::getname, &Ops::getpeer, &Ops::connect, &Ops::listen, &Ops::accept, &Ops::reject,
+                  &Ops::shutdown, &Ops::join);
+  ops.setname = ep_setname;
+  ops.getname = ep_getname;
+  return ops;
+}
+ofi::CmOps g_cm_ops = make_cm_ops();
+
+ssize_t no_collective() {
+  return -fi_err::kENOSYS;
+}
+
+ofi::CollectiveOps make_collective_ops() noexcept {
+  using Ops = ofi::CollectiveOps;
+  Ops ops = stubs(&Ops::barrier, &Ops::broadcast, &Ops::allreduce, &Ops::reduce, &Ops::barrier2);
+  for (auto Ops::* member :
+       {&Ops::alltoall, &Ops::allgather, &Ops::reduce_scatter, &Ops::scatter, &Ops::gather, &Ops::msg})
+    ops.*member = reinterpret_cast<void (*)()>(no_collective);
+  return ops;
+}
+ofi::CollectiveOps g_collective_ops = make_collective_ops();
+
+// The tables of an endpoint without messages.
+ofi::MsgOps make_no_msg() noexcept {
+  using Ops = ofi::MsgOps;
+  return stubs(&Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
+               &Ops::senddata, &Ops::injectdata);
+}
+ofi::MsgOps g_no_msg = make_no_msg();
+ofi::TaggedOps make_no_tagged() noexcept {
+  using Ops = ofi::TaggedOps;
+  return stubs(&Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
+               &Ops::senddata, &Ops::injectdata);
+}
+ofi::TaggedOps g_no_tagged = make_no_tagged();
+
+}  // namespace
+
+int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out, void* context) {
+  Domain& d = of(domain_fid);
+  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  return guarded(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", [&] {
+    Record question;
+    question.add("ask", "endpoint");
+    question.add("of", d.lease);
+    question.add("info", record_of(*info, d.fabric->front.version));
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", answer); r != 0) return r;
+    const uint64_t lease = answer.number("lease");
+    try {
+      auto shell = std::make_unique<EpShell>();
+      Ep& ep = shell->of;
+      ep.lease = lease;
+      ep.domain = &d;
+      ep.rules = answer;
+      nic::EndpointConfig config = endpoint_config(d.rules, answer);
+      if (d.ledger != nullptr)
+        config.messages.mode.entries = {d.ledger.get(), d.slot, static_cast<uint32_t>(d.rules.number("ledger.les"))};
+      ep.tx_flags = config.tx_op_flags;
+      ep.rx_flags = config.rules.messages.receive_flags;
+      ep.call_flags = answer.number("call_flags");
+      ep.min_multi_recv = config.messages.min_multi_recv;
+      ep.nic = static_cast<uint32_t>(answer.number("address.nic"));
+      ep.pid = answer.has("address.pid") ? static_cast<int64_t>(answer.number("address.pid")) : -1;
+      ep.vni = static_cast<uint16_t>(answer.number("address.vni"));
+      ep.inject_context = answer.flag("inject_context") && context != nullptr;
+      ep.data_writes = answer.flag("data_writes");
+      ep.messages = answer.has("messages");
+      ep.desc_ignored = config.rules.desc_ignored;
+      ep.ep = d.domain->make_endpoint(config);
+      shell->fid.fid = {kClassEp, context, &g_ep_fid_ops};
+      shell->fid.ops = &g_ep_ops;
+      shell->fid.cm = &g_cm_ops;
+      shell->fid.msg = ep.messages ? &g_msg_ops : &g_no_msg;
+      shell->fid.tagged = ep.messages ? &g_tagged_ops : &g_no_tagged;
+      shell->fid.rma = &g_rma_ops;
+      shell->fid.atomic = &g_atomic_ops;
+      shell->fid.collective = &g_collective_ops;
+      ++d.uses;
+      *out = &shell.release()->fid;
+      return 0;
+    } catch (...) {
+      Helper::of_process().give_back(lease);
+      throw;
+    }
+  });
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,321 @@
+// cpp/provider/helper.cpp: the socket of the policy helper, and starting the helper.
+#include "provider/helper.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "base/lock.hpp"
+#include "base/status.hpp"
+
+extern "C" char** environ;
+
+namespace weft::provider {
+
+namespace {
+
+constexpr uint64_t kStartNs = 60'000'000'000;  // a helper takes 0.5 s to start; a machine that is busy, much longer
+constexpr uint32_t kAnswerMax = 1u << 26;
+RankedMutex<lock_rank::kProviderHelper> g_helper_lock;  // also held around fork(): helper_before_fork()
+
+uint64_t monotonic_ns() noexcept {
+  timespec ts;
+  ::clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
+const char* variable(const char* name) noexcept {
+  const char* found = std::getenv(name);
+  return found == nullptr ? "" : found;
+}
+
+std::string own_path() {
+  Dl_info here;
+  static const int anchor = 0;
+  return ::dladdr(&anchor, &here) != 0 && here.dli_fname != nullptr ? here.dli_fname : "";
+}
+
+bool has_prefix(std::string_view text, std::string_view prefix) noexcept {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+// The variables that policy reads, and none that differs between the processes of a job.
+bool is_of_policy(std::string_view entry) noexcept {
+  for (const std::string_view other : {"FI_LOG_", "FI_HOOK", "FI_PROVIDER", "WEFT_EXPLAIN", "WEFT_PYTHON="}) {
+    if (has_prefix(entry, other)) return false;
+  }
+  return has_prefix(entry, "WEFT_") || has_prefix(entry, "FI_") || has_prefix(entry, "SLINGSHOT_");
+}
+
+// FNV-1a of this installation and the environment.
+std::string hash_of_environment() {
+  std::vector<std::string> all{own_path()};
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    if (is_of_policy(*e)) all.emplace_back(*e);
+  }
+  std::sort(all.begin() + 1, all.end());
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::string& one : all) {
+    for (const char c : one) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+    hash = (hash ^ 0x100) * 0x100000001b3u;
+  }
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+// A private folder of this user, made if it is not there; false: it is another's, or others may write to it.
+bool private_folder(const std::string& path) noexcept {
+  (void)::mkdir(path.c_str(), 0700);
+  struct stat found;
+  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() &&
+         (found.st_mode & 077) == 0;
+}
+
+std::string folder_of_user() {
+  const std::string run = variable("XDG_RUNTIME_DIR");
+  struct stat found;
+  if (!run.empty() && run[0] == '/' && ::stat(run.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return run + "/weft";
+  const std::string temporary = *variable("TMPDIR") != '\0' ? variable("TMPDIR") : "/tmp";
+  return temporary + "/weft-" + std::to_string(::geteuid());
+}
+
+bool is_file(const std::string& path) noexcept {
+  return ::access(path.c_str(), X_OK) == 0;
+}
+
+// The interpreter with this installation of Weft: WEFT_PYTHON, as `weft run` sets it, or that of the folder in which
+// Weft is installed, .../lib/python3.x/site-packages/weft, or the first in PATH.
+std::string python() {
+  if (*variable("WEFT_PYTHON") != '\0') return variable("WEFT_PYTHON");
+  std::string path = own_path();
+  const size_t lib = path.rfind("/lib/python");
+  if (lib != std::string::npos) {
+    const std::string version = path.substr(lib + 5, path.find('/', lib + 5) - lib - 5);
+    for (const std::string& name : {"/bin/" + version, std::string("/bin/python3"), std::string("/bin/python")}) {
+      if (is_file(path.substr(0, lib) + name)) return path.substr(0, lib) + name;
+    }
+  }
+  const std::string env = variable("VIRTUAL_ENV");
+  if (!env.empty() && is_file(env + "/bin/python")) return env + "/bin/python";
+  return "python3";
+}
+
+// Starts a helper that is no child of this process, and has none of its terminals.
+bool start(const std::string& socket, std::string* why) {
+  const std::string interpreter = python();
+  const char* const command = "cd /; \"$0\" -m weft.policyhost \"$1\" </dev/null >/dev/null 2>\"$1.log\" &";
+  const char* argv[] = {"sh", "-c", command, interpreter.c_str(), socket.c_str(), nullptr};
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+  // Without what was preloaded for the program (a sanitizer, FI_HOOK's kin), and without its PYTHONHOME.
+  std::vector<char*> environment;
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    if (!has_prefix(*e, "LD_PRELOAD=") && !has_prefix(*e, "PYTHONHOME=")) environment.push_back(*e);
+  }
+  environment.push_back(nullptr);
+  pid_t shell = 0;
+  const int failed =
+      ::posix_spawn(&shell, "/bin/sh", nullptr, &attributes, const_cast<char* const*>(argv), environment.data());
+  posix_spawnattr_destroy(&attributes);
+  if (failed != 0) {
+    *why = "/bin/sh cannot be started: " + std::string(std::strerror(failed));
+    return false;
+  }
+  while (::waitpid(shell, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return true;
+}
+
+std::string tail_of(const std::string& log) {
+  char text[2048];
+  const int fd = ::open(log.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const ssize_t n = fd < 0 ? 0 : ::read(fd, text, sizeof(text));
+  if (fd >= 0) ::close(fd);
+  return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
+}
+
+Record refusal(int code, const std::string& text) {
+  Record r;
+  r.add("errno", static_cast<uint64_t>(code));
+  r.add("text", text);
+  return r;
+}
+
+bool send_all(int fd, const char* bytes, size_t size) noexcept {
+  while (size != 0) {
+    const ssize_t n = ::send(fd, bytes, size, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes += n;
+    size -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool receive_all(int fd, char* bytes, size_t size) noexcept {
+  while (size != 0) {
+    const ssize_t n = ::recv(fd, bytes, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes += n;
+    size -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+void helper_before_fork() {
+  g_helper_lock.lock_at_fork();
+}
+void helper_after_fork() {
+  g_helper_lock.unlock_after_fork();
+}
+
+Helper& Helper::of_process() noexcept {
+  static Helper helper;
+  return helper;
+}
+
+bool Helper::connect(std::string* why) {
+  if (fd_ >= 0 && pid_ != ::getpid()) {  // a fork: the connection is the parent's
+    ::close(fd_);
+    fd_ = -1;
+  }
+  if (fd_ >= 0) return true;
+  const std::string folder = folder_of_user();
+  const std::string path = folder + "/policy-" + hash_of_environment() + ".sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (!private_folder(folder)) {
+    *why = folder + " is not a folder of this user alone (mode 0700)\n  try: another XDG_RUNTIME_DIR or TMPDIR";
+    return false;
+  }
+  if (path.size() >= sizeof(address.sun_path)) {
+    *why = path + " is too long for a socket's name\n  try: a shorter XDG_RUNTIME_DIR or TMPDIR";
+    return false;
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const uint64_t deadline = monotonic_ns() + kStartNs;
+  uint64_t started = 0;
+  for (;;) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+      *why = std::string("no socket: ") + std::strerror(errno);
+      return false;
+    }
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+      ucred peer{};
+      socklen_t size = sizeof(peer);
+      if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid()) {
+        const timeval patience{60, 0};  // a helper that is stopped must not stop this process for good
+        (void)::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+        (void)::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        fd_ = fd;
+        pid_ = ::getpid();
+        return true;
+      }
+      ::close(fd);
+      *why = path + " is the socket of another user, " + std::to_string(peer.uid);
+      return false;
+    }
+    ::close(fd);
+    const uint64_t now = monotonic_ns();
+    // A helper that was just ending may have refused: start another one after a while.
+    if (started == 0 || now - started > 5'000'000'000) {
+      if (!start(path, why)) return false;
+      started = now;
+    }
+    const std::string log = tail_of(path + ".log");
+    if (now > deadline || (now - started > 500'000'000 && !log.empty())) {
+      *why = "the policy helper does not start: " + python() + " -m weft.policyhost " + path + "\n" + log +
+             "\n  try: weft run -- PROGRAM, which sets WEFT_PYTHON to the interpreter that has Weft";
+      return false;
+    }
+    const timespec pause{0, 5'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+bool Helper::exchange(const std::string& question, Record* answer) noexcept {
+  try {
+    const auto size = static_cast<uint32_t>(question.size());
+    uint32_t length = 0;
+    if (!send_all(fd_, reinterpret_cast<const char*>(&size), sizeof(size)) ||
+        !send_all(fd_, question.data(), question.size()) ||
+        !receive_all(fd_, reinterpret_cast<char*>(&length), sizeof(length)) || length > kAnswerMax) {
+      return false;
+    }
+    std::string bytes(length, '\0');
+    return receive_all(fd_, bytes.data(), length) && Record::parse(bytes, answer);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+Record Helper::ask(const Record& question) {
+  const std::lock_guard guard(g_helper_lock);
+  return ask_locked(question);
+}
+
+Record Helper::ask_locked(const Record& question) {
+  std::string why;
+  const std::string bytes = question.bytes();
+  // A helper that ends when nobody is there may have taken a connection that it does not serve: asked once more.
+  for (int tries = 0; tries < 2; ++tries) {
+    const bool fresh = fd_ < 0 || pid_ != ::getpid();
+    if (!connect(&why)) return refusal(fi_err::kEIO, why);
+    Record answer;
+    if (exchange(bytes, &answer)) return answer;
+    ::close(fd_);
+    fd_ = -1;
+    if (!fresh && question.has("of"))
+      return refusal(fi_err::kEIO, "the policy helper has ended, and what this process had opened is gone");
+  }
+  return refusal(fi_err::kEIO, "the policy helper does not answer");
+}
+
+Record Helper::ask(std::string_view what, uint64_t lease) {
+  Record question;
+  question.add("ask", what);
+  question.add("of", lease);
+  return ask(question);
+}
+
+void Helper::give_back(uint64_t lease) noexcept {
+  try {
+    const std::lock_guard guard(g_helper_lock);
+    if (lease == 0 || fd_ < 0 || pid_ != ::getpid()) return;
+    Record question;
+    question.add("ask", "close");
+    question.add("of", lease);
+    (void)ask_locked(question);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Helper::close() noexcept {
+  const std::lock_guard guard(g_helper_lock);
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,43 @@
+// cpp/provider/helper.hpp: asks the policy helper (src/weft/policyhost): starts it if none runs, and keeps one
+// connection for this process.
+//
+// A helper serves the programs of one user, one environment and one installation of Weft: the name of its socket has a
+// hash of the last two. Both sides check the other's user. The connection belongs to the process that opened it: a
+// forked child opens its own. The helper takes back what this process has when the connection ends.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "provider/record.hpp"
+
+namespace weft::provider {
+
+class Helper {
+ public:
+  static Helper& of_process() noexcept;
+
+  // The answer to a question. A refusal, and a helper that cannot be reached, is an answer with errno and text.
+  // Any thread, without a lock of the NIC.
+  Record ask(const Record& question);
+  // Ask about an object that the helper holds for this process.
+  Record ask(std::string_view what, uint64_t lease);
+  // The same without waiting for the connection to be made: an object is given back by a process that has the
+  // connection on which it was opened, or not at all.
+  void give_back(uint64_t lease) noexcept;
+  void close() noexcept;
+
+ private:
+  Record ask_locked(const Record& question);
+  bool exchange(const std::string& question, Record* answer) noexcept;
+  bool connect(std::string* why);
+
+  int fd_ = -1;
+  int pid_ = 0;  // the process that opened fd_
+};
+
+// Around fork(), in the parent and in the child.
+void helper_before_fork();
+void helper_after_fork();
+
+}  // namespace weft::provider

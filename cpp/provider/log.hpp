@@ -1,0 +1,23 @@
+// cpp/provider/log.hpp: what a C program hears of a refusal besides its number: the explanation, in libfabric's log.
+#pragma once
+
+#include <string_view>
+
+#include "provider/front.hpp"
+#include "provider/record.hpp"
+
+namespace weft::provider {
+
+// libfabric's subsystems.
+enum class Subject : int { core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr };
+
+// Whether FI_LOG_LEVEL and WEFT_EXPLAIN ask for explanations: making one costs more than the refused call.
+[[nodiscard]] bool explains(const Front& front, Subject subject) noexcept;
+// Writes a text of several lines at the level "warn", and appends it to the file of WEFT_EXPLAIN.
+void explain(const Front& front, Subject subject, const char* call, std::string_view text) noexcept;
+// The negative number of a refused call, explained.
+int refuse(const Front& front, Subject subject, const char* call, int code, std::string_view text) noexcept;
+// The same of an answer of the policy helper; 0: it is no refusal.
+int refused(const Front& front, Subject subject, const char* call, const Record& answer) noexcept;
+
+}  // namespace weft::provider

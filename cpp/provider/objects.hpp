@@ -1,0 +1,263 @@
+// cpp/provider/objects.hpp: the objects of a C program: libfabric's structs, each at the start of what Weft has for it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/backoff.hpp"
+#include "base/lock.hpp"
+#include "host/host.hpp"
+#include "mem/ledger.hpp"
+#include "nic/queue.hpp"
+#include "ofi/abi.hpp"
+#include "provider/front.hpp"
+#include "provider/helper.hpp"
+#include "provider/log.hpp"
+
+namespace weft::provider {
+
+// libfabric's error numbers that base/status.hpp has no name for.
+namespace code {
+constexpr int kENOENT = 2, kENODATA = 61, kETOOSMALL = 257, kENOEQ = 261, kEOTHER = 256;
+}
+
+// Objects made before a fork belong to the parent: this number counts forks.
+extern std::atomic<int> g_forks;
+// The NIC of this process, made as a domain's record says. Throws Error.
+std::shared_ptr<host::HostNic> nic_of_process(const Record& how);
+// At the end of the process.
+void end_nic() noexcept;
+
+// What all objects have. An object cannot be closed while others use it.
+struct Object {
+  std::atomic<int> uses{0};
+  uint64_t lease = 0;  // of the policy helper
+  int made_in = g_forks.load(std::memory_order_relaxed);
+
+  [[nodiscard]] bool forked() const noexcept { return made_in != g_forks.load(std::memory_order_relaxed); }
+};
+
+struct Fabric : Object {
+  Front front;
+  std::string name;
+};
+
+// What peers' access to regions takes of a service: provider keys, and entries of the device's ledger.
+struct Keys {
+  RankedMutex<lock_rank::kProviderKeys> lock;
+  uint64_t base = 0, sequence = 0, sequence_mask = 0;
+  uint32_t shift = 0, count = 0, next = 0;
+  std::vector<uint32_t> free;
+  bool made = false;  // the provider makes the keys
+};
+
+struct Domain : Object {
+  Fabric* fabric = nullptr;
+  std::shared_ptr<host::HostNic> host;
+  std::unique_ptr<nic::Domain> domain;
+  std::unique_ptr<mem::Ledger> ledger;
+  uint32_t slot = 0;
+  Record rules;
+  Keys keys;
+  uint32_t addr_format = 0;
+  uint32_t fabric_base = 0;  // of NIC numbers, where addresses have only a part of them
+  uint32_t api_version = 0;  // of the program
+  uint16_t vni = 0;
+  bool address_vni = false, asks_outcome = false;
+  uint64_t mr_mode = 0;
+
+  // Contexts of receives that ended without a completion: nothing is theirs to release in C.
+  void forget_released() {
+    if (domain->has_released()) [[unlikely]]
+      (void)domain->take_released();
+  }
+};
+
+struct Av : Object {
+  Domain* domain = nullptr;
+  std::shared_ptr<nic::AddressVector> av;
+};
+
+struct Cq : Object {
+  Domain* domain = nullptr;
+  std::shared_ptr<nic::CompletionQueue> cq;
+  std::shared_ptr<host::EventfdNotifier> notifier;
+  PollPacer pacer;
+  int format = 1, wait_obj = 0;
+  bool threshold = false, signals = true;
+  std::string text;  // of the error that was read last
+};
+
+struct Cntr : Object {
+  Domain* domain = nullptr;
+  std::shared_ptr<nic::Counter> counter;
+  std::shared_ptr<host::EventfdNotifier> notifier;
+  PollPacer pacer;
+  int wait_obj = 0;
+};
+
+struct Eq : Object {
+  struct Event {
+    uint32_t number;
+    std::string data;
+  };
+  Fabric* fabric = nullptr;
+  RankedMutex<lock_rank::kProviderEvents> lock;
+  std::condition_variable more;
+  std::deque<Event> events;
+  std::unique_ptr<host::EventfdNotifier> notifier;
+  int wait_obj = 0;
+  bool writable = false;
+};
+
+struct Mr : Object {
+  Domain* domain = nullptr;
+  std::shared_ptr<nic::MemoryRegion> region;
+  Object* bound = nullptr;  // an endpoint, which counts the region, or keeps the region from being closed:
+  std::shared_ptr<nic::Endpoint> keeps;
+  std::vector<Object*> counters;
+  bool later = false;        // its key is made when it is enabled
+  bool wants_event = false;  // FI_RMA_EVENT
+  int32_t number = -1;       // of its key
+  int32_t took = 0;          // entries of the ledger,
+  uint32_t took_kind = 0;    // of this kind
+};
+
+struct Ep : Object {
+  Domain* domain = nullptr;
+  std::shared_ptr<nic::Endpoint> ep;
+  Record rules;
+  std::vector<Object*> bound;
+  Object* av = nullptr;
+  uint64_t tx_flags = 0, rx_flags = 0, call_flags = 0;
+  uint64_t min_multi_recv = 0;
+  uint32_t nic = 0;
+  int64_t pid = -1;
+  uint16_t vni = 0;
+  bool inject_context = false, data_writes = true, messages = true, desc_ignored = false;
+};
+
+// An object behind its libfabric struct.
+template <typename FidType, typename Of>
+struct Shell {
+  FidType fid{};
+  Of of;
+};
+using FabricShell = Shell<ofi::FidFabric, Fabric>;
+using DomainShell = Shell<ofi::FidDomain, Domain>;
+using AvShell = Shell<ofi::FidAv, Av>;
+using CqShell = Shell<ofi::FidCq, Cq>;
+using CntrShell = Shell<ofi::FidCntr, Cntr>;
+using MrShell = Shell<ofi::FidMr, Mr>;
+using EqShell = Shell<ofi::FidEq, Eq>;
+using EpShell = Shell<ofi::FidEp, Ep>;
+
+inline Fabric& of(ofi::FidFabric* fid) noexcept {
+  return reinterpret_cast<FabricShell*>(fid)->of;
+}
+inline Domain& of(ofi::FidDomain* fid) noexcept {
+  return reinterpret_cast<DomainShell*>(fid)->of;
+}
+inline Av& of(ofi::FidAv* fid) noexcept {
+  return reinterpret_cast<AvShell*>(fid)->of;
+}
+inline Cq& of(ofi::FidCq* fid) noexcept {
+  return reinterpret_cast<CqShell*>(fid)->of;
+}
+inline Cntr& of(ofi::FidCntr* fid) noexcept {
+  return reinterpret_cast<CntrShell*>(fid)->of;
+}
+inline Eq& of(ofi::FidEq* fid) noexcept {
+  return reinterpret_cast<EqShell*>(fid)->of;
+}
+inline Ep& of(ofi::FidEp* fid) noexcept {
+  return reinterpret_cast<EpShell*>(fid)->of;
+}
+template <typename FidType>
+FidType* as(ofi::Fid* fid) noexcept {
+  return reinterpret_cast<FidType*>(fid);
+}
+
+enum Class : size_t {
+  kClassFabric = 1,
+  kClassDomain = 2,
+  kClassEp = 3,
+  kClassAv = 11,
+  kClassMr = 12,
+  kClassEq = 13,
+  kClassCq = 14,
+  kClassCntr = 15,
+};
+
+int open_domain(ofi::FidFabric*, ofi::Info*, ofi::FidDomain**, void* context);
+int open_eq(ofi::FidFabric*, ofi::EqAttr*, ofi::FidEq**, void* context);
+int open_av(ofi::FidDomain*, ofi::AvAttr*, ofi::FidAv**, void* context);
+int open_cq(ofi::FidDomain*, ofi::CqAttr*, ofi::FidCq**, void* context);
+int open_cntr(ofi::FidDomain*, ofi::CntrAttr*, ofi::FidCntr**, void* context);
+int open_endpoint(ofi::FidDomain*, ofi::Info*, ofi::FidEp**, void* context);
+// False: entries wait, or an eventfd cannot be slept on yet (fi_trywait).
+bool may_sleep(Cq& cq);
+bool eq_is_empty(ofi::Fid* fid);
+
+extern ofi::MrOps g_mr_ops;
+extern ofi::MsgOps g_msg_ops;
+extern ofi::TaggedOps g_tagged_ops;
+extern ofi::RmaOps g_rma_ops;
+extern ofi::AtomicOps g_atomic_ops;
+
+// An address as applications have it; its length.
+size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[64]) noexcept;
+// The address that these bytes are; false: none.
+bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::EpAddress* out, bool* has_pid) noexcept;
+size_t address_size(const Domain& domain, const void* bytes) noexcept;
+
+// ---- calls that do not exist
+// -----------------------------------------------------------------------------------------
+
+// Inline functions of libfabric call through most pointers without a check, so every table is full.
+template <typename F>
+struct Stub;
+template <typename R, typename... A>
+struct Stub<R (*)(A...)> {
+  static R call(A...) { return static_cast<R>(-fi_err::kENOSYS); }
+};
+template <typename Ops, typename F>
+void stub(F Ops::* member, Ops* ops) noexcept {
+  ops->*member = Stub<F>::call;
+}
+template <typename Ops, typename... F>
+Ops stubs(F Ops::*... members) noexcept {
+  Ops ops{};
+  ops.size = sizeof(Ops);
+  (stub(members, &ops), ...);
+  return ops;
+}
+ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept;
+
+// Runs a call that may throw; the number of the error, explained.
+template <typename F>
+int guarded(const Front& front, Subject subject, const char* call, F&& f) noexcept {
+  try {
+    return f();
+  } catch (const Error& e) {
+    return refuse(front, subject, call, e.fi_code(), std::string(call) + ": " + e.what());
+  } catch (const std::bad_alloc&) {
+    return -fi_err::kENOMEM;
+  } catch (const std::exception& e) {
+    return refuse(front, subject, call, code::kEOTHER, e.what());
+  }
+}
+
+// An object of the parent's, which a child does not touch: what it holds stays as it is.
+template <typename ShellType>
+int leave_to_parent(ShellType*) noexcept {
+  return 0;
+}
+
+}  // namespace weft::provider

@@ -1,0 +1,135 @@
+"""The process of the policy helper: python -m weft.policyhost SOCKET. It ends when it has had no client for a while.
+
+The library of a C program starts the helper, in a session of its own, and connects to the socket. The socket's name has
+a hash of the environment, so the programs of a helper all have its environment. A client has one connection, and a
+thread here serves it; when the connection ends, what the client had is given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import sys
+import threading
+from pathlib import Path
+
+__all__ = ["Server", "main"]
+
+IDLE_S = 10.0
+_LENGTH = struct.Struct("<I")
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+QUESTION_BYTES_MAX = 1 << 22
+
+
+class Server:
+    """The helper of a socket.
+
+    idle_s   seconds without a client after which run() returns.
+    """
+
+    def __init__(self, path: Path, idle_s: float = IDLE_S) -> None:
+        self.path = path
+        self.idle_s = idle_s
+        self._clients = 0
+        self._lock = threading.Lock()
+
+    def run(self) -> bool:
+        """Serve clients until there are none. False: another helper has the socket."""
+        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally_close = contextlib.ExitStack()
+        with finally_close:
+            finally_close.callback(os.close, lock)
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()  # of a helper that was killed
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+                listener.bind(str(self.path))
+                os.chmod(self.path, 0o600)
+                listener.listen(256)
+                listener.settimeout(self.idle_s)
+                self._accept(listener)
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.unlink()
+        return True
+
+    def _accept(self, listener: socket.socket) -> None:
+        from . import answers  # what makes the first answer slow; the socket is there already
+
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                with self._lock:
+                    if self._clients == 0:
+                        return
+                continue
+            connection.settimeout(None)
+            with self._lock:
+                self._clients += 1
+            threading.Thread(target=self._serve, args=(connection, answers.Client()), daemon=True).start()
+
+    def _serve(self, connection: socket.socket, client: object) -> None:
+        from .answers import Client
+
+        assert isinstance(client, Client)
+        try:
+            with connection:
+                _, uid, _ = _CREDENTIALS.unpack(
+                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                )
+                while uid == os.geteuid():
+                    question = _receive(connection)
+                    if question is None:
+                        break
+                    answer = client.answer(question)
+                    connection.sendall(_LENGTH.pack(len(answer)) + answer)
+        except OSError:
+            pass  # the client is gone
+        finally:
+            client.close()
+            with self._lock:
+                self._clients -= 1
+
+
+def _receive(connection: socket.socket) -> bytes | None:
+    """One question; None: the client has ended, or sends something else."""
+    head = _exactly(connection, _LENGTH.size)
+    if head is None:
+        return None
+    (size,) = _LENGTH.unpack(head)
+    return _exactly(connection, size) if size <= QUESTION_BYTES_MAX else None
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    found = bytearray()
+    while len(found) < size:
+        part = connection.recv(size - len(found))
+        if not part:
+            return None
+        found += part
+    return bytes(found)
+
+
+def main(arguments: list[str]) -> int:
+    """The helper of the socket that the arguments name."""
+    if len(arguments) != 1 or not os.path.isabs(arguments[0]):
+        print("usage: python -m weft.policyhost SOCKET, an absolute path", file=sys.stderr)
+        return 2
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # descriptors of the program that started the helper
+    os.chdir("/")
+    from .._files import private_folder_in_runtime
+
+    path = Path(arguments[0])
+    private_folder_in_runtime(path.parent)
+    Server(path).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

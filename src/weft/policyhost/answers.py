@@ -1,0 +1,236 @@
+"""The answers to one client: getinfo, and what the provider's policy decides when a C program opens objects.
+
+For each object that a client opens, the helper opens the same object of `weft.fi`, so that every check and every text
+of a refusal is the one that Python programs get; the client's library then makes its own object with the resolved
+numbers. What a client has not closed when it ends is closed for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import errors, fi, settings
+from ..fi.endpoint import Bindings
+from ..fi.info import of_provider
+from ..fi.mr_register import quick_rules
+from ..flags import EpType, Errno, Flag
+from . import infos, rules
+from .records import Record, Value, pack, unpack
+
+if TYPE_CHECKING:
+    from ..fi.attrs import Info
+
+__all__ = ["NOT_YET", "Client"]
+
+NOT_YET = Flag.COLLECTIVE | Flag.TRIGGER
+"""Capabilities that the C library does not have yet; nor does it have connected endpoints."""
+
+_Answer = Mapping[str, Value]
+
+
+class Client:
+    """The objects of one client."""
+
+    def __init__(self) -> None:
+        self._leases: dict[int, tuple[Any, Callable[[], object]]] = {}
+        self._last = secrets.randbits(62)  # no client knows a number that an earlier helper gave
+        self._questions: dict[str, Callable[[Record], _Answer]] = {
+            "getinfo": _getinfo,
+            "domain": self._domain,
+            "endpoint": self._endpoint,
+            "cq": self._cq,
+            "cntr": self._cntr,
+            "av": self._av,
+            "eq": self._eq,
+            "bind": self._bind,
+            "enable": self._enable,
+            "op_flags": self._op_flags,
+            "outcome": self._outcome,
+            "explain": self._explain,
+            "query_atomic": self._query_atomic,
+            "reclaim": self._reclaim,
+            "close": self._close,
+        }
+
+    def answer(self, question: bytes) -> bytes:
+        """The answer to a question; a refusal is an answer with `errno` and `text`."""
+        try:
+            asked = unpack(question)
+            what = asked.text("ask") or ""
+            handler = self._questions.get(what)
+            if handler is None:
+                raise errors.NoSys(f"the policy helper knows no question {what!r}")
+            return pack(handler(asked))
+        except errors.FabricError as refused:
+            return pack({"errno": int(refused.errno or Errno.EOTHER), "text": refused.message})
+        except Exception as broken:  # a defect of Weft: the client hears of it, and other clients are served
+            return pack({"errno": int(Errno.EOTHER), "text": f"the policy helper failed: {broken!r}"})
+
+    def close(self) -> None:
+        """The client has ended: close what it has left open, last opened first."""
+        for lease in sorted(self._leases, reverse=True):
+            with contextlib.suppress(errors.FabricError):
+                self._leases.pop(lease)[1]()
+
+    # ---- objects -----------------------------------------------------------------------------------------------------
+
+    def _keep(self, held: Any, end: Callable[[], object] | None = None) -> int:
+        self._last += 1
+        self._leases[self._last] = held, end or held.close
+        return self._last
+
+    def _held(self, asked: Record, name: str = "of") -> Any:
+        found = self._leases.get(asked.number(name))
+        if found is None:
+            raise errors.BadState(f"the policy helper has no object {asked.number(name)}: it is closed")
+        return found[0]
+
+    def _domain(self, asked: Record) -> _Answer:
+        info = infos.info_of(unpack(asked.bytes_of("info") or b""))
+        fabric = fi.Fabric(info.fabric_attr)
+        try:
+            domain = fabric.domain(info)
+        except BaseException:
+            fabric.close()
+            raise
+
+        def end() -> None:
+            domain.close()
+            fabric.close()
+
+        quick = quick_rules(domain)
+        return {
+            "lease": self._keep(domain, end),
+            **rules.domain(domain),
+            **{f"mr.{name}": int(value) for name, value in quick.items() if name != "takes"},
+            "nic": rules.process(settings.load(), settings.load_cache()),
+        }
+
+    def _endpoint(self, asked: Record) -> _Answer:
+        domain = self._held(asked)
+        ep = domain.endpoint(infos.info_of(unpack(asked.bytes_of("info") or b"")))
+
+        def end() -> None:
+            ep.policy.close()
+            ep.close()
+
+        return {"lease": self._keep(ep, end), **rules.endpoint(ep)}
+
+    def _cq(self, asked: Record) -> _Answer:
+        names = ("size", "flags", "format", "wait_obj", "signaling_vector", "wait_cond")
+        cq = self._held(asked).cq_open(**{name: asked.number(name) for name in names})
+        return {"lease": self._keep(cq), **rules.queue(cq)}
+
+    def _cntr(self, asked: Record) -> _Answer:
+        cntr = self._held(asked).cntr_open(**{name: asked.number(name) for name in ("events", "wait_obj", "flags")})
+        of = cntr.domain.policy.counters
+        return {
+            "lease": self._keep(cntr),
+            "wait_obj": int(cntr.wait_obj),
+            "value_max": of.value_max,
+            "errors_max": of.errors_max,
+        }
+
+    def _av(self, asked: Record) -> _Answer:
+        names = ("type", "rx_ctx_bits", "count", "ep_per_node", "flags")
+        av = self._held(asked).av_open(name=asked.text("name"), **{name: asked.number(name) for name in names})
+        return {"lease": self._keep(av), "type": int(av.type)}
+
+    def _eq(self, asked: Record) -> _Answer:
+        info = fi.FabricAttr(name=asked.text("fabric"), prov_name=asked.text("provider"))
+        fabric = fi.Fabric(info)
+        eq = fabric.eq_open(**{name: asked.number(name) for name in ("size", "flags", "wait_obj")})
+
+        def end() -> None:
+            eq.close()
+            fabric.close()
+
+        return {"lease": self._keep(eq, end), "wait_obj": int(eq.wait_obj)}
+
+    def _bind(self, asked: Record) -> _Answer:
+        self._held(asked).bind(self._held(asked, "to"), asked.number("flags"))
+        return {}
+
+    def _enable(self, asked: Record) -> _Answer:
+        ep = self._held(asked)
+        ep.policy.check_enable(Bindings(ep))
+        return {}
+
+    def _op_flags(self, asked: Record) -> _Answer:
+        return {"flags": int(self._held(asked).policy.op_flags(asked.number("side"), asked.number("flags")))}
+
+    def _outcome(self, asked: Record) -> _Answer:
+        return rules.outcome(self._held(asked).policy, asked)
+
+    def _explain(self, asked: Record) -> _Answer:
+        return {"text": self._held(asked).provider.explain_error(_signed(asked.number("prov_errno")), None)}
+
+    def _query_atomic(self, asked: Record) -> _Answer:
+        attr = self._held(asked).query_atomic(asked.number("datatype"), asked.number("op"), asked.number("flags"))
+        return {"count": attr.count, "size": attr.size}
+
+    def _reclaim(self, asked: Record) -> _Answer:
+        """Give back what dead processes have of the domain's service."""
+        policy = self._held(asked).policy
+        if hasattr(policy, "pool"):
+            policy.pool.reclaim("les")
+        return {}
+
+    def _close(self, asked: Record) -> _Answer:
+        found = self._leases.pop(asked.number("of"), None)
+        if found is not None:
+            try:
+                found[1]()
+            except errors.Busy:
+                self._leases[asked.number("of")] = found
+                raise
+        return {}
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+# ---- getinfo ---------------------------------------------------------------------------------------------------------
+
+
+def _getinfo(asked: Record) -> _Answer:
+    name = asked.text("provider") or ""
+    hinted = asked.bytes_of("hints")
+    hints = None if hinted is None else infos.info_of(unpack(hinted))
+    if hints is not None:
+        _refuse_missing(name, hints)
+        hints.fabric_attr.prov_name = name
+    found = of_provider(
+        name, asked.number("version"), asked.text("node"), asked.text("service"), asked.number("flags"), hints
+    )
+    offers: list[Value] = [infos.record_of(_without(info)) for info in found if info.ep_attr.type == EpType.EP_RDM]
+    if not offers:
+        raise errors.NoData(
+            f"getinfo: only connected endpoints of {name} match\n"
+            "  rule: a C program gets endpoints of the type FI_EP_RDM here; FI_EP_MSG is not there yet\n"
+            "  try: hints->ep_attr->type = FI_EP_RDM"
+        )
+    return {"offer": offers, "pid": os.getpid()}
+
+
+def _refuse_missing(name: str, hints: Info) -> None:
+    missing = Flag(hints.caps) & NOT_YET
+    if missing:
+        raise errors.NoData(
+            f"getinfo: the hints ask {name} for {missing!s}\n"
+            "  rule: a C program has messages, tagged messages, RMA and atomics here; collectives and triggered "
+            "operations are not there yet\n"
+            "  try: hints->caps without these bits"
+        )
+
+
+def _without(info: Info) -> Info:
+    """An offer without what the C library does not have."""
+    for part in (info, info.tx_attr, info.rx_attr, info.domain_attr):
+        part.caps = Flag(part.caps & ~NOT_YET)
+    return info

@@ -1,0 +1,60 @@
+/* Two processes: argv[2] is what happens to the peer: "ends" (messages both ways, then it closes) or "killed". */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+static char buf[64 << 10], in[64 << 10];
+static int pipes[2][2];
+
+int main(int argc, char** argv) {
+  if (argc < 3 || pipe(pipes[0]) || pipe(pipes[1])) return 2;
+  int killed = !strcmp(argv[2], "killed");
+  pid_t child = fork(); /* before libfabric is used */
+  int me = child == 0;
+  if (me && freopen("/dev/null", "w", stdout) == NULL) return 2;
+  begin(argc, argv, FI_MSG | FI_RMA);
+  char name[512] = {0}, peer[512] = {0};
+  size_t size = sizeof(name);
+  struct side* s = &sides[A];
+  MUST(fi_getname(&s->ep->fid, name, &size));
+  if (write(pipes[me][1], name, sizeof(name)) < 0 || read(pipes[1 - me][0], peer, sizeof(peer)) < 0) return 2;
+  fi_addr_t to;
+  if (fi_av_insert(s->av, peer, 1, &to, 0, NULL) != 1) return 2;
+  struct fid_mr* mr = region(A, buf, sizeof(buf), FI_SEND | FI_RECV | FI_WRITE, 1);
+  struct fid_mr* in_mr = region(A, in, sizeof(in), FI_RECV, 2);
+  void *d = fi_mr_desc(mr), *id = fi_mr_desc(in_mr);
+  struct fi_cq_tagged_entry e = {0};
+  for (int i = 0; i < 200; ++i) {
+    size_t length = (size_t)i * 300 + 1;
+    POST(fi_recv(s->ep, in, sizeof(in), id, FI_ADDR_UNSPEC, &contexts[1]));
+    memset(buf, i, length);
+    POST(fi_send(s->ep, buf, length, d, to, &contexts[2]));
+    if (next(s->tx, &e) < 0 || next(s->rx, &e) < 0 || e.len != length || in[length - 1] != (char)i) {
+      printf("message %d is wrong\n", i);
+      return 1;
+    }
+  }
+  puts("200 messages each way");
+  if (me && killed) {
+    for (;;) pause();
+  }
+  if (killed) {
+    usleep(50000);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    /* What is posted now cannot end well, and must end. */
+    long r = fi_send(s->ep, buf, sizeof(buf), d, to, &contexts[3]);
+    if (r == 0) r = next(s->tx, &e);
+    printf("a send to the dead: %s\n", r < 0 ? "an error" : "no error");
+  } else if (!me) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("the peer ended with %d\n", status);
+  }
+  MUST(fi_close(&in_mr->fid));
+  MUST(fi_close(&mr->fid));
+  end();
+  return 0;
+}

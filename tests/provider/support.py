@@ -1,0 +1,112 @@
+"""What the tests of C programs need: libfabrics, Weft's provider files, and programs compiled from tests/provider/c."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests import patience
+
+HERE = Path(__file__).parent / "c"
+LIBRARY = Path(__file__).parents[2] / "src" / "weft" / "policyhost" / "libfabric"
+SYSTEM = "system"
+MPICH = "MPICH's wheel"
+
+
+def program_s() -> float:
+    """Seconds after which a program hangs."""
+    return 30 * patience.slowness()
+
+
+def provider_files() -> Path:
+    """The folder of Weft's provider files; skips where they are not built."""
+    if not (LIBRARY / "libweft_provider.so").exists():
+        pytest.skip("the providers for C programs are not built: make provider")
+    return LIBRARY
+
+
+@functools.cache
+def libfabric(name: str) -> Path | None:
+    """A libfabric of this machine."""
+    if name == MPICH:
+        found = Path(sys.prefix) / "lib" / "mpich" / "libfabric.so.1"
+        return found if found.exists() else None
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"):
+        found = Path(folder) / "libfabric.so.1"
+        if found.exists():
+            return found
+    return None
+
+
+def need_library(name: str) -> Path:
+    """A libfabric; skips where there is none."""
+    found = libfabric(name)
+    if found is None:
+        pytest.skip(f"no libfabric here: {name}")
+    return found
+
+
+def need_tool(name: str) -> str:
+    """A program of libfabric's own (fi_info, fi_pingpong); skips where it is not installed."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (Debian: libfabric-bin)")
+    return found
+
+
+@functools.cache
+def _compiled(name: str, folder: str) -> Path | str:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    library = libfabric(SYSTEM) or libfabric(MPICH)
+    if compiler is None or library is None:
+        return "no C compiler, or no libfabric"
+    if not Path("/usr/include/rdma/fabric.h").exists():
+        return "no headers of libfabric (Debian: libfabric-dev)"
+    out = Path(folder) / name
+    done = subprocess.run(
+        [compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-o", str(out), str(HERE / f"{name}.c"), str(library)],
+        capture_output=True,
+        text=True,
+        timeout=program_s(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def compiled(name: str, folder: Path) -> Path:
+    """The program tests/provider/c/NAME.c; skips where it cannot be compiled."""
+    found = _compiled(name, str(folder))
+    if isinstance(found, str):
+        pytest.skip(found)
+    return found
+
+
+def environment(provider: str | None, library: str = SYSTEM, **more: str) -> dict[str, str]:
+    """The environment of a C program, as `weft run` makes it."""
+    from weft.tools.run import environment as of_run
+
+    provider_files()
+    found = {name: value for name, value in os.environ.items() if not name.startswith(("FI_", "WEFT_LIBFABRIC"))}
+    found |= of_run(provider or "")
+    if provider is None:
+        del found["FI_PROVIDER"]
+    found["LD_LIBRARY_PATH"] = str(need_library(library).parent)
+    return found | more
+
+
+def run(
+    program: str | Path, *arguments: str, env: Mapping[str, str], status: int | None = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; `status`: what it has to end with, None: anything."""
+    done = subprocess.run(
+        [str(program), *arguments], env=dict(env), capture_output=True, text=True, timeout=program_s(), check=False
+    )
+    assert status is None or done.returncode == status, done.stdout + done.stderr
+    return done

@@ -1,0 +1,61 @@
+"""fi_getinfo of C programs: what libfabric's own tools and a program of ours see of Weft's providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.provider import support
+
+
+def test_fi_info_of_a_provider_shows_its_endpoints(provider: str) -> None:
+    out = support.run(support.need_tool("fi_info"), "-p", provider, env=support.environment(None)).stdout
+    assert f"provider: {provider}" in out
+    assert f"domain: {provider}0" in out
+    assert "type: FI_EP_RDM" in out
+    assert "FI_EP_MSG" not in out  # not there yet
+
+
+def test_fi_info_in_full_shows_every_attribute(provider: str) -> None:
+    out = support.run(support.need_tool("fi_info"), "-p", provider, "-v", env=support.environment(None)).stdout
+    for attribute in ("fi_tx_attr", "fi_rx_attr", "fi_ep_attr", "fi_domain_attr", "fi_fabric_attr", "mr_key_size"):
+        assert attribute in out
+
+
+def test_fi_info_lists_both_providers() -> None:
+    out = support.run(support.need_tool("fi_info"), "-l", env=support.environment(None)).stdout
+    assert {"cxi:", "weft:"} <= set(out.split("\n"))
+
+
+def test_hints_that_no_offer_meets_are_explained_in_the_log(provider: str) -> None:
+    env = support.environment(provider, FI_LOG_LEVEL="warn")
+    done = support.run(support.need_tool("fi_info"), "-p", provider, "-c", "FI_COLLECTIVE", env=env, status=None)
+    assert done.returncode != 0
+    assert f"the hints ask {provider} for COLLECTIVE" in done.stderr
+    assert "try: hints->caps without these bits" in done.stderr
+
+
+def test_connected_endpoints_are_refused_with_the_reason() -> None:
+    env = support.environment("weft", FI_LOG_LEVEL="warn")
+    done = support.run(support.need_tool("fi_info"), "-p", "weft", "-t", "FI_EP_MSG", env=env, status=None)
+    assert done.returncode != 0
+    assert "FI_EP_MSG is not there yet" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["own", "9", "15"])
+def test_infos_of_each_libfabric_are_copied_and_freed(
+    programs: Path, library: str, provider: str, version: str
+) -> None:
+    program = support.compiled("info", programs)
+    out = support.run(program, provider, version, env=support.environment(provider, library)).stdout
+    lines = out.splitlines()
+    assert lines
+    assert set(lines) == {f"{provider} {provider}0 rdm {provider}0 1"}
+
+
+def test_process_without_an_interpreter_of_weft_gets_no_data_and_the_reason(programs: Path) -> None:
+    program = support.compiled("info", programs)
+    env = support.environment("weft", FI_LOG_LEVEL="warn", WEFT_PYTHON="/nonexistent/python", WEFT_TOP="0")
+    done = support.run(program, "weft", "own", env=env, status=1)
+    assert "the policy helper does not start" in done.stderr
+    assert "/nonexistent/python" in done.stderr

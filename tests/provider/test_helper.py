@@ -1,0 +1,186 @@
+"""The policy helper: one for the programs of an environment; it takes back what dead clients had, and ends alone."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from tests import patience
+from tests.provider import support
+
+from weft import fi
+from weft.policyhost import answers, infos, records
+from weft.policyhost.__main__ import Server
+
+WAIT_S = 20 * patience.slowness()
+
+
+def ask(client: answers.Client, /, **question: records.Value) -> records.Record:
+    return records.unpack(client.answer(records.pack(question)))
+
+
+def opened(client: answers.Client, provider: str) -> tuple[records.Record, records.Record]:
+    """A domain, and the record of its Info."""
+    offer = ask(client, ask="getinfo", provider=provider, version=fi.VERSION(2, 1))["offer"][0]
+    assert isinstance(offer, bytes)
+    info = {name: value if len(value) > 1 else value[0] for name, value in records.unpack(offer).items()}
+    info["fabric.prov_name"] = provider.encode()
+    return ask(client, ask="domain", info=info), records.unpack(records.pack(info))
+
+
+class Helper:
+    """A server in a thread."""
+
+    def __init__(self, path: Path, idle_s: float) -> None:
+        self.path = path
+        self.served: list[bool] = []
+        self.thread = threading.Thread(target=lambda: self.served.append(Server(path, idle_s).run()), daemon=True)
+        self.thread.start()
+
+    def connect(self) -> socket.socket:
+        deadline = threading.Event()
+        for _ in range(int(WAIT_S * 100)):
+            client = socket.socket(socket.AF_UNIX)
+            try:
+                client.connect(str(self.path))
+            except OSError:
+                client.close()
+                deadline.wait(0.01)
+                continue
+            client.settimeout(WAIT_S)
+            return client
+        raise TimeoutError("the helper does not listen")
+
+
+def exchange(client: socket.socket, question: bytes) -> bytes:
+    client.sendall(struct.pack("<I", len(question)) + question)
+    head = client.recv(4, socket.MSG_WAITALL)
+    if len(head) < 4:
+        return b""
+    return client.recv(struct.unpack("<I", head)[0], socket.MSG_WAITALL)
+
+
+def test_record_of_an_info_is_read_back() -> None:
+    for info in fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name="weft"))):
+        back = infos.info_of(records.unpack(records.pack(infos.record_of(info))))
+        for name, (part, field) in infos.NUMBERS.items():
+            of, read = (getattr(one, part) if part else one for one in (info, back))
+            assert int(getattr(of, field)) == int(getattr(read, field)), name
+        assert back.domain_attr.name == info.domain_attr.name
+
+
+def test_record_that_is_damaged_is_refused() -> None:
+    whole = records.pack({"a": 1, "text": "abc", "list": [1, 2], "inner": {"x": 1}})
+    read = 0
+    for cut in range(len(whole)):
+        try:
+            records.unpack(whole[:cut])
+            read += 1
+        except fi.InvalidArgument:
+            continue
+    assert read == 5  # cut between two entries: a shorter record
+
+
+@pytest.mark.parametrize("provider", ["cxi", "weft"])
+def test_object_of_another_client_is_not_found(provider: str) -> None:
+    first, second = answers.Client(), answers.Client()
+    domain, info = opened(first, provider)
+    assert domain.number("lease")
+    assert ask(second, ask="cq", of=domain.number("lease")).number("errno") == int(fi.EOPBADSTATE)
+    first.close()
+    assert info.text("fabric.prov_name") == provider
+
+
+def test_resources_of_a_client_that_ends_are_given_back() -> None:
+    client = answers.Client()
+    domain, info = opened(client, "cxi")
+    lease = domain.number("lease")
+    for _ in range(3):
+        assert ask(client, ask="cq", of=lease).number("lease")
+    fields = {name: value if len(value) > 1 else value[0] for name, value in info.items()}
+    assert ask(client, ask="endpoint", of=lease, info=fields).number("lease")
+    assert _in_use("eqs") >= 3
+    client.close()
+    assert _in_use("eqs") == 0
+
+
+def _in_use(kind: str) -> int:
+    from weft.providers.cxi import resources
+
+    return sum(held.get(kind, 0) for held in resources.usage("cxi0").values())
+
+
+def test_question_that_nobody_knows_is_refused() -> None:
+    answer = ask(answers.Client(), ask="weather")
+    assert answer.number("errno") == int(fi.ENOSYS)
+    assert "weather" in (answer.text("text") or "")
+
+
+def test_helper_serves_clients_and_ends_when_there_are_none(tmp_path: Path) -> None:
+    helper = Helper(tmp_path / "policy.sock", 0.2)
+    question = records.pack({"ask": "getinfo", "provider": "weft", "version": fi.VERSION(2, 1)})
+    with helper.connect() as one, helper.connect() as other:
+        for client in (one, other):
+            assert records.unpack(exchange(client, question))["offer"]
+        assert helper.thread.is_alive()
+    helper.thread.join(WAIT_S)
+    assert helper.served == [True]
+    assert not helper.path.exists()
+
+
+def test_second_helper_of_a_socket_leaves_it_to_the_first(tmp_path: Path) -> None:
+    helper = Helper(tmp_path / "policy.sock", 5 * patience.slowness())
+    with helper.connect():
+        assert not Server(helper.path).run()
+        assert helper.path.exists()
+
+
+def test_client_that_sends_no_record_hears_so_and_one_too_long_is_dropped(tmp_path: Path) -> None:
+    helper = Helper(tmp_path / "policy.sock", 0.2)
+    with helper.connect() as client:
+        assert records.unpack(exchange(client, b"nonsense")).number("errno") == int(fi.EINVAL)
+        client.sendall(struct.pack("<I", 0xFFFFFFFF))
+        assert client.recv(1) == b""
+
+
+def test_programs_of_one_environment_share_a_helper(programs: Path, tmp_path: Path) -> None:
+    program = support.compiled("info", programs)
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    env = support.environment("weft", XDG_RUNTIME_DIR=str(run))
+    running = [subprocess.Popen([program, "weft", "own"], env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for one in running:
+        out, _ = one.communicate(timeout=support.program_s())
+        assert out.startswith("weft weft0")
+    sockets = list((run / "weft").glob("policy-*.sock"))
+    assert len(sockets) == 1
+    support.run(program, "weft", "own", env=env | {"WEFT_TOP": "0"})
+    assert len(list((run / "weft").glob("policy-*.sock"))) == 2
+
+
+def test_folder_that_others_may_write_to_is_refused(programs: Path, tmp_path: Path) -> None:
+    program = support.compiled("info", programs)
+    (tmp_path / "weft").mkdir()
+    (tmp_path / "weft").chmod(0o777)
+    env = support.environment("weft", XDG_RUNTIME_DIR=str(tmp_path), FI_LOG_LEVEL="warn")
+    done = support.run(program, "weft", "own", env=env, status=1)
+    assert "not a folder of this user alone" in done.stderr
+
+
+def test_device_of_the_registry_is_the_one_of_c_programs(programs: Path) -> None:
+    names = {
+        info.domain_attr.name
+        for info in fi.getinfo(
+            hints=fi.Info(
+                fabric_attr=fi.FabricAttr(prov_name="cxi"),
+                domain_attr=fi.DomainAttr(mr_mode=fi.MR_ENDPOINT | fi.MR_ALLOCATED | fi.MR_PROV_KEY),
+            )
+        )
+    }
+    program = support.compiled("info", programs)
+    out = support.run(program, "cxi", "own", env=support.environment("cxi")).stdout
+    assert {line.split()[1] for line in out.splitlines()} == names

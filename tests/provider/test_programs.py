@@ -1,0 +1,130 @@
+"""C programs, unmodified, on Weft's NIC; those that can run over libfabric's own tcp print the same there."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.provider import support
+
+SAME = ["msg", "tagged", "rma", "atomic"]
+# What differs on cxi: writes with data are off unless fi_cxi_ext.h's option turns them on, so the call is refused.
+WITH_DATA = ("fi_writedata", "its data", "fi_inject_writedata")
+
+
+def lines(out: str) -> list[str]:
+    return [one for one in out.splitlines() if not one.startswith(WITH_DATA)]
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_calls_of_a_table_print_what_they_print_over_tcp(
+    programs: Path, library: str, provider: str, name: str
+) -> None:
+    program = support.compiled(name, programs)
+    ours = support.run(program, provider, env=support.environment(provider, library)).stdout
+    theirs = support.run(program, "tcp", env=support.environment("tcp", support.SYSTEM)).stdout
+    assert ours.splitlines()[-1] == "closed"
+    assert "other bytes" not in ours
+    if provider == "weft":
+        assert ours == theirs
+    else:
+        assert lines(ours) == lines(theirs)
+
+
+EXPECTED = """counter 7, errors 2
+fi_cntr_wait, in vain: Connection timed out
+{waiting}{waiting}one buffer took 3 messages, least room 64
+fi_av_insert: 1
+fi_av_straddr: a text
+fi_av_lookup of nobody: Invalid argument
+fi_send to nobody: Invalid argument
+fi_inject, too long: Message too long
+fi_tsend without FI_TAGGED: {no_capability}
+fi_cancel of nothing: No such file or directory
+fi_mr_reg of unknown access: Invalid argument
+fi_mr_reg with an offset: Invalid argument
+fi_eq_read of nothing: Resource temporarily unavailable
+event FI_NOTIFY, data 7
+closed
+"""
+WAITING = """fi_enable without a vector: Missing or unavailable address vector
+fi_ep_bind, twice: Invalid argument
+fi_getname before fi_enable: Operation not permitted in current state
+fi_getname, too small: Provided buffer is too small
+fi_cq_sread, in vain: Resource temporarily unavailable
+selective: context 1, 16 bytes; sends 1; more: Resource temporarily unavailable
+fi_cq_readerr of nothing: Resource temporarily unavailable
+fi_close of a bound queue: Device or resource busy
+fi_close of a bound vector: Device or resource busy
+fi_close of a domain in use: Device or resource busy
+"""
+
+
+def test_queues_counters_vectors_and_refusals_have_their_numbers(programs: Path, library: str, provider: str) -> None:
+    program = support.compiled("objects", programs)
+    out = support.run(program, provider, env=support.environment(provider, library)).stdout
+    no_capability = "Function not implemented" if provider == "cxi" else "Operation not supported"
+    assert out == EXPECTED.format(waiting=WAITING, no_capability=no_capability)
+
+
+def test_two_processes_exchange_messages_until_they_end(programs: Path, library: str, provider: str) -> None:
+    out = support.run(
+        support.compiled("peer", programs), provider, "ends", env=support.environment(provider, library)
+    ).stdout
+    assert out == "200 messages each way\nthe peer ended with 0\nclosed\n"
+
+
+def test_send_to_a_killed_peer_fails_and_the_process_goes_on(programs: Path, library: str, provider: str) -> None:
+    out = support.run(
+        support.compiled("peer", programs), provider, "killed", env=support.environment(provider, library)
+    ).stdout
+    assert out == "200 messages each way\na send to the dead: an error\nclosed\n"
+
+
+def test_objects_of_a_forked_program_stay_the_parents(programs: Path, library: str, provider: str) -> None:
+    out = support.run(support.compiled("forks", programs), provider, env=support.environment(provider, library)).stdout
+    assert out == (
+        "before: a message\n"
+        "the parent's endpoint in the child: Operation not permitted in current state\n"
+        "closing it: no effect\n"
+        "child: a message\nclosed\n"
+        "the child ended with 0\n"
+        "after: a message\nclosed\n"
+    )
+
+
+def test_refused_call_is_explained_in_the_log(programs: Path, provider: str) -> None:
+    program = support.compiled("objects", programs)
+    done = support.run(program, provider, env=support.environment(provider, FI_LOG_LEVEL="warn"))
+    assert "no address vector is bound" in done.stderr
+    assert "fi_addr 1000" in done.stderr
+
+
+def test_fi_pingpong_moves_and_checks_messages_of_all_sizes(provider: str) -> None:
+    tool = support.need_tool("fi_pingpong")
+    env = support.environment(provider)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = [tool, "-p", provider, "-e", "rdm", "-c", "-I", "10", "-S", "all"]
+    with subprocess.Popen([*common, "-B", port], env=env, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            for _ in range(50):  # until the server listens
+                client = subprocess.run(
+                    [*common, "-P", port, "127.0.0.1"],
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    timeout=support.program_s(),
+                    check=False,
+                )
+                if client.returncode == 0 or server.poll() is not None:
+                    break
+            out, _ = server.communicate(timeout=support.program_s())
+        finally:
+            server.kill()
+    assert client.returncode == 0, client.stderr
+    assert server.returncode == 0
+    assert {"64", "1k", "1m", "6m"} <= {line.split()[0] for line in out.splitlines() if line.split()}
