@@ -225,6 +225,25 @@ def perf(
 
 
 @app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    command: Annotated[_Many, typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)] = None,
+    provider: Annotated[
+        _Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider; without it, CXI.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the variables, and run nothing.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="At the end, print what was refused, and why.")] = False,
+) -> None:
+    """Run a C program on Weft's NIC, unmodified: weft run -- PROGRAM ...
+
+    Sets the variables by which libfabric loads Weft's providers, and by which MPI libraries choose them. The program
+    needs a libfabric of its own, 1.9 or later, as every program of libfabric has.
+    """
+    from . import run as it
+
+    raise typer.Exit(it.run(command or [], provider, show, explain))
+
+
+@app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)],
     size: Annotated[int, typer.Option("-n", metavar="N", help="Processes.")] = 1,
