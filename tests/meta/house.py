@@ -103,7 +103,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 116_000,
+    "lines of src and cpp": 120_500,
     "lines of cpp/bind/": 19_100,
     "methods of nic::TxPort": 82,
     "files that define nic::TxPort": 12,
