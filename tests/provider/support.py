@@ -17,11 +17,7 @@ HERE = Path(__file__).parent / "c"
 LIBRARY = Path(__file__).parents[2] / "src" / "weft" / "policyhost" / "libfabric"
 SYSTEM = "system"
 MPICH = "MPICH's wheel"
-
-
-def program_s() -> float:
-    """Seconds after which a program hangs."""
-    return 30 * patience.slowness()
+PROGRAM_S = 30.0
 
 
 def provider_files() -> Path:
@@ -69,12 +65,8 @@ def _compiled(name: str, folder: str) -> Path | str:
     if not Path("/usr/include/rdma/fabric.h").exists():
         return "no headers of libfabric (Debian: libfabric-dev)"
     out = Path(folder) / name
-    done = subprocess.run(
-        [compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-o", str(out), str(HERE / f"{name}.c"), str(library)],
-        capture_output=True,
-        text=True,
-        timeout=program_s(),
-        check=False,
+    done = patience.run(
+        [compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-o", str(out), str(HERE / f"{name}.c"), str(library)], PROGRAM_S
     )
     assert done.returncode == 0, done.stderr
     return out
@@ -105,8 +97,6 @@ def run(
     program: str | Path, *arguments: str, env: Mapping[str, str], status: int | None = 0
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; `status`: what it has to end with, None: anything."""
-    done = subprocess.run(
-        [str(program), *arguments], env=dict(env), capture_output=True, text=True, timeout=program_s(), check=False
-    )
+    done = patience.run([str(program), *arguments], PROGRAM_S, env=dict(env))
     assert status is None or done.returncode == status, done.stdout + done.stderr
     return done

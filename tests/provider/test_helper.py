@@ -154,7 +154,7 @@ def test_programs_of_one_environment_share_a_helper(programs: Path, tmp_path: Pa
     env = support.environment("weft", XDG_RUNTIME_DIR=str(run))
     running = [subprocess.Popen([program, "weft", "own"], env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for one in running:
-        out, _ = one.communicate(timeout=support.program_s())
+        out, _ = patience.communicate(one, support.PROGRAM_S)
         assert out.startswith("weft weft0")
     sockets = list((run / "weft").glob("policy-*.sock"))
     assert len(sockets) == 1

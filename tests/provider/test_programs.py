@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests import patience
 from tests.provider import support
 
 SAME = ["msg", "tagged", "rma", "atomic"]
@@ -112,17 +113,10 @@ def test_fi_pingpong_moves_and_checks_messages_of_all_sizes(provider: str) -> No
     with subprocess.Popen([*common, "-B", port], env=env, stdout=subprocess.PIPE, text=True) as server:
         try:
             for _ in range(50):  # until the server listens
-                client = subprocess.run(
-                    [*common, "-P", port, "127.0.0.1"],
-                    env=env,
-                    capture_output=True,
-                    text=True,
-                    timeout=support.program_s(),
-                    check=False,
-                )
+                client = patience.run([*common, "-P", port, "127.0.0.1"], support.PROGRAM_S, env=env)
                 if client.returncode == 0 or server.poll() is not None:
                     break
-            out, _ = server.communicate(timeout=support.program_s())
+            out, _ = patience.communicate(server, support.PROGRAM_S)
         finally:
             server.kill()
     assert client.returncode == 0, client.stderr
