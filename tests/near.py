@@ -18,6 +18,7 @@ ROOT = TESTS.parent
 
 # The areas whose tests drive a room of C++.
 ROOMS = {
+    "array": ("share",),
     "provider": ("provider",),
     "base": ("fi/test_rma.py",),
     "bind": ("fi/test_rma.py", "fi/test_msg.py", "fi/test_atomic.py", "fi/test_handle.py", "share/test_elements.py"),

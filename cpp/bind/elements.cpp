@@ -15,28 +15,16 @@ namespace weft::bind {
 // ---- the place
 // -------------------------------------------------------------------------------------------------------
 
-Place::Place(const Place& other)
-    : base(other.base),
-      key(other.key),
-      dims(other.dims),
-      item(other.item),
-      row(other.row),
-      rows(other.rows),
-      descr(other.descr),
-      scalar(other.scalar),
-      value(other.value),
-      atomic(other.atomic),
-      datatype(other.datatype),
-      box(other.box),
-      ep(other.ep),
-      peer(other.peer) {
-  std::copy_n(other.shape, kElementDims, shape);
-  std::copy_n(other.strides, kElementDims, strides);
+Place::Place(const Place& other) : array::Place(other), descr(other.descr), scalar(other.scalar), box(other.box) {
   Py_XINCREF(descr);
 }
 
 Place::~Place() {
   Py_XDECREF(descr);
+}
+
+bool have_numpy() {
+  return PyArray_API != nullptr || _import_array() >= 0;
 }
 
 PyObject* interned(const char* name) {
@@ -65,7 +53,7 @@ void set_place(PyObject* self, std::unique_ptr<Place> place) {
 }
 
 PyObject* elements_new(PyTypeObject* type, PyObject*, PyObject*) {
-  if (PyArray_API == nullptr && _import_array() < 0) return nullptr;
+  if (!have_numpy()) return nullptr;
   return type->tp_alloc(type, 0);  // cleared: no place
 }
 
@@ -89,29 +77,20 @@ PyObject* elements_lay(PyObject* self, PyObject* const* args, Py_ssize_t nargs) 
   }
   auto* descr = reinterpret_cast<PyArray_Descr*>(args[2]);
   const Py_ssize_t dims = PyTuple_GET_SIZE(args[3]);
-  if (args[1] == Py_None || dims > kElementDims || PyDataType_ELSIZE(descr) <= 0 || PyDataType_REFCHK(descr)) {
+  if (args[1] == Py_None || static_cast<size_t>(dims) > array::kPlaceDimsMax || PyDataType_ELSIZE(descr) <= 0 ||
+      PyDataType_REFCHK(descr)) {
     set_place(self, nullptr);
     Py_RETURN_NONE;
   }
   auto p = std::make_unique<Place>();
   if (!to_u64(args[0], &p->base, "_lay", "base") || !to_u64(args[1], &p->key, "_lay", "key")) return nullptr;
-  p->dims = static_cast<int>(dims);
-  p->item = PyDataType_ELSIZE(descr);
+  p->dims = static_cast<size_t>(dims);
   for (Py_ssize_t i = 0; i < dims; ++i) {
     p->shape[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[3], i));
     p->strides[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(args[4], i));
     if (PyErr_Occurred() != nullptr) return nullptr;
   }
-  npy_intp row = p->item;
-  bool whole = dims != 0;
-  for (Py_ssize_t i = dims - 1; i > 0; --i) {
-    if (p->shape[i] == 0) whole = false;
-    if (p->shape[i] == 1) continue;
-    if (p->strides[i] != row) whole = false;
-    if (__builtin_mul_overflow(row, p->shape[i], &row)) whole = false;
-  }
-  p->row = row;
-  p->rows = whole;
+  p->rows = array::rows_are_whole(p->layout(), PyDataType_ELSIZE(descr), &p->row);
   Py_INCREF(descr);
   p->descr = descr;
   learn_dtype(p.get());
@@ -173,72 +152,23 @@ PyObject* elements_join(PyObject* self, PyObject* other) {
 // ---- copies
 // ----------------------------------------------------------------------------------------------------------
 
-// HOT. Copies one piece; false: use the Python method.
-inline bool move_piece(OpKind kind, const Place& p, uint64_t addr, std::byte* local, uint64_t bytes) {
-  if (bytes < kReleaseGilBytes) [[likely]]
-    return p.ep->move_now(kind, local, bytes, p.peer, addr, p.key);
-  const ReleasedGil released;
-  return p.ep->move_now(kind, local, bytes, p.peer, addr, p.key);
-}
-
-}  // namespace
-
 bool move_rows(OpKind kind, const Place& p, const nic::Rows& rows) {
-  if (!takes_long(rows)) return p.ep->move_rows_now(kind, rows, p.peer, p.key) == rows.count;
-  const ReleasedGil released;
-  return p.ep->move_rows_now(kind, rows, p.peer, p.key) == rows.count;
+  return released(takes_long(rows.bytes, rows.count), [&] { return array::move_rows(kind, p, rows); });
 }
-
-namespace {
-
-// HOT. A selection from or to local memory in one piece.
+// HOT. False: use the Python method.
 inline bool move(OpKind kind, const Place& p, const Picked& s, std::byte* local) {
-  if (s.count == 1) [[likely]]
-    return move_piece(kind, p, s.addr, local, s.block);
-  nic::Rows rows;
-  rows.local = local;
-  rows.bytes = rows.local_step = s.block;
-  rows.count = s.count;
-  rows.addr = s.addr;
-  rows.step = s.step;
-  return move_rows(kind, p, rows);
+  return released(takes_long(s.block, s.count), [&] { return array::move(kind, p, s, local); });
 }
-
-// Writes one element's bytes to all elements of a selection.
 bool spread(const Place& p, const Picked& s, const nic::Rows* chosen, const std::byte* element) {
-  constexpr size_t kRoomBytes = 4096;
-  const auto item = static_cast<size_t>(p.item);
-  alignas(16) std::byte room[kRoomBytes];
-  const size_t whole = std::min<uint64_t>(kRoomBytes / item * item, s.block);
-  for (size_t at = 0; at < whole; at += item) std::memcpy(room + at, element, item);
-  nic::Rows rows = chosen != nullptr ? *chosen : nic::Rows{};
-  rows.local = room;
-  rows.local_step = 0;
-  if (s.block <= whole) {
-    if (chosen == nullptr) {
-      rows.bytes = s.block;
-      rows.count = s.count;
-      rows.addr = s.addr;
-      rows.step = s.step;
-    }
-    return move_rows(OpKind::write, p, rows);
-  }
-  if (s.count != 1) return false;  // several long pieces: by NumPy's broadcasting
-  rows.bytes = whole;
-  rows.count = s.block / whole;
-  rows.addr = s.addr;
-  rows.step = static_cast<int64_t>(whole);
-  const uint64_t rest = s.block % whole;
-  if (rest != 0 && !p.ep->move_now(OpKind::write, room, rest, p.peer, s.addr + s.block - rest, p.key)) return false;
-  return move_rows(OpKind::write, p, rows);
+  return released(takes_long(s.block, s.count), [&] { return array::spread(p, s, chosen, element); });
 }
 
 // HOT. A selection's elements; null without an error: use the Python method.
 inline PyObject* read_picked(const Place& p, const Picked& s, bool read_only) {
-  if (s.dims == 0 && !s.whole) [[likely]] {
+  if (s.one_element()) [[likely]] {
     if (!p.scalar) return nullptr;
-    alignas(16) std::byte room[kValueBytesMax];
-    if (!p.ep->move_now(OpKind::read, room, static_cast<uint64_t>(p.item), p.peer, s.addr, p.key)) return nullptr;
+    alignas(16) std::byte room[kElementBytesMax];
+    if (!array::move_piece(OpKind::read, p, s.addr, room, s.block)) return nullptr;
     return load_value(p, room);
   }
   nb::object found = nb::steal(new_array(p, s, read_only));
@@ -257,10 +187,10 @@ inline bool write_picked(const Place& p, const Picked& s, const nic::Rows* chose
     rows.local = local;
     return move_rows(OpKind::write, p, rows);
   }
-  alignas(16) std::byte room[kValueBytesMax];
+  alignas(16) std::byte room[kElementBytesMax];
   if (!store_value(p, value, room)) return false;
-  if (s.bytes() == static_cast<uint64_t>(p.item) && chosen == nullptr)
-    return p.ep->move_now(OpKind::write, room, static_cast<uint64_t>(p.item), p.peer, s.addr, p.key);
+  if (chosen == nullptr && s.bytes() == static_cast<uint64_t>(p.type.bytes))
+    return array::move_piece(OpKind::write, p, s.addr, room, s.block);
   return spread(p, s, chosen, room);
 }
 
@@ -336,7 +266,7 @@ PyObject* elements_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   Py_DECREF(out);  // None lives forever, other objects as long as the call's arguments
   if (const Used p = place_of(self); p) {
     Picked s;
-    if (pick_all(*p, &s)) {
+    if (array::pick_all(*p, &s)) {
       if (out == Py_None) {
         s.whole = false;
         PyObject* found = read_picked(*p, s, false);
@@ -356,7 +286,8 @@ PyObject* elements_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs
   if (const Used p = place_of(self); p) {
     Picked s;
     std::byte* local = nullptr;
-    if (pick_all(*p, &s) && (local = same_array(*p, a[0], s, false)) != nullptr && move(OpKind::write, *p, s, local)) {
+    if (array::pick_all(*p, &s) && (local = same_array(*p, a[0], s, false)) != nullptr &&
+        move(OpKind::write, *p, s, local)) {
       Py_RETURN_NONE;
     }
   }
@@ -369,8 +300,8 @@ PyObject* elements_fill(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (!parse(g_fill, args, nargs, kwnames, a)) return nullptr;
   if (const Used p = place_of(self); p) {
     Picked s;
-    alignas(16) std::byte room[kValueBytesMax];
-    if (pick_all(*p, &s) && store_value(*p, a[0], room) && spread(*p, s, nullptr, room)) Py_RETURN_NONE;
+    alignas(16) std::byte room[kElementBytesMax];
+    if (array::pick_all(*p, &s) && store_value(*p, a[0], room) && spread(*p, s, nullptr, room)) Py_RETURN_NONE;
   }
   return in_python(self, in_python_name, {a[0]});
 }
@@ -468,6 +399,7 @@ constexpr const char* kDoc =
 }  // namespace
 
 void register_elements(Module& m) {
+  register_selections(m);
   if (!make_adder_type(m)) throw nb::python_error();
   static std::vector<PyMethodDef> methods;
   for (const PyMethodDef* from :

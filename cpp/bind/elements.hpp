@@ -11,6 +11,7 @@
 #define NO_IMPORT_ARRAY
 #endif
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include "array/place.hpp"
 #include "bind/ep.hpp"
 
 #include <numpy/arrayobject.h>
@@ -18,35 +19,19 @@
 
 namespace weft::bind {
 
-// Arrays of more dimensions use the Python methods.
-constexpr int kElementDims = 8;
-
-// How a Python object becomes an element; none: by NumPy, in the Python methods.
-enum class ValueKind : uint8_t { none, boolean, integer, natural, real16, real32, real64, complex64, complex128 };
+using array::kElementBytesMax, array::Picked;
 
 // A selection of an owner's array, and the way to it. Constant.
-struct Place {
+struct Place : array::Place {
   Place() = default;
   Place(const Place& other);
   Place& operator=(const Place&) = delete;
   ~Place();
 
-  mutable uint32_t users = 1;  // under the GIL: the array, and calls that go on
-  uint64_t base = 0, key = 0;  // of the first element
-  int dims = 0;
-  npy_intp shape[kElementDims], strides[kElementDims];
-  npy_intp item = 0;               // bytes of an element
-  npy_intp row = 0;                // bytes of t[i]
-  bool rows = false;               // t[i] is one piece of memory
+  mutable uint32_t users = 1;      // under the GIL: the array, and calls that go on
   PyArray_Descr* descr = nullptr;  // owned
   bool scalar = false;             // elements are NumPy scalars that need no array
-  ValueKind value = ValueKind::none;
-  bool atomic = false;  // `datatype` is valid
-  nic::Datatype datatype{};
-
-  std::shared_ptr<DomainBox> box;     // outlives ep
-  std::shared_ptr<nic::Endpoint> ep;  // null: the array is not attached
-  uint64_t peer = 0;
+  std::shared_ptr<DomainBox> box;  // outlives ep
 };
 
 struct Elements {
@@ -77,17 +62,6 @@ class Used {
   const Place* place_;
 };
 
-// Pieces of memory: `count` times `block` bytes, `step` bytes apart. And the shape that the selection has in Python.
-struct Picked {
-  uint64_t addr = 0;
-  uint64_t block = 0, count = 1;
-  int64_t step = 0;
-  int dims = 0;
-  npy_intp shape[NPY_MAXDIMS];
-  bool whole = false;  // selected with an ellipsis: an array even without dimensions
-  [[nodiscard]] uint64_t bytes() const noexcept { return block * count; }
-};
-
 // HOT. The place of an array that loads and stores may reach.
 inline Used place_of(PyObject* self) noexcept {
   const Place* p = reinterpret_cast<Elements*>(self)->place;
@@ -96,24 +70,22 @@ inline Used place_of(PyObject* self) noexcept {
   return Used(p);
 }
 
-// ---- elements_pick.cpp: indices
-// --------------------------------------------------------------------------------------
+// ---- elements_index.cpp: from Python's objects to array::Index
+// ----------------------------------------------------------------------------------------------------------------------
 
 // These return false, without a Python error, for whatever the Python methods must do.
 bool pick(const Place& p, PyObject* key, Picked* s);
-bool pick_all(const Place& p, Picked* s);
-// The rows that an index array selects along the first dimension: addr, step, index, limit, count and bytes of *rows,
-// and the selection's shape. *held keeps the memory of the indices.
+// *held keeps the memory of the indices.
 bool pick_rows(const Place& p, PyObject* indices, nic::Rows* rows, Picked* s, nb::object* held);
 // An index that is a list or an array.
 inline bool is_index_array(PyObject* key) {
   return PyList_CheckExact(key) || PyArray_CheckExact(key);
 }
+void register_selections(Module& m);
 
 // ---- elements_value.cpp: values
 // --------------------------------------------------------------------------------------
 
-constexpr size_t kValueBytesMax = 32;
 void learn_dtype(Place* p);  // from descr
 // HOT. The element that a Python number becomes by NumPy's assignment; false: let NumPy do it. wraps: negative numbers
 // become unsigned ones.
@@ -128,17 +100,23 @@ extern PyTypeObject* g_copy_type;  // of such arrays: weft.share.ReadOnlyCopy
 // ---- elements.cpp, elements_atomic.cpp
 // -------------------------------------------------------------------------------
 
-// Copies between local memory and pieces, without the GIL if that takes long. False: not everything was copied, and no
-// Python error is set.
-bool move_rows(OpKind kind, const Place& p, const nic::Rows& rows);
 // Calls a method of the Python class; null arguments are left out.
 PyObject* in_python(PyObject* self, PyObject* method, std::initializer_list<PyObject*> arguments);
 PyObject* interned(const char* name);
+bool have_numpy();  // NumPy's C functions can be called; false with an error set
 
 // Whether a call copies for so long that other threads should run.
 constexpr uint64_t kLongRows = 512;
-inline bool takes_long(const nic::Rows& rows) {
-  return rows.bytes * rows.count >= kReleaseGilBytes || rows.count > kLongRows;
+inline bool takes_long(uint64_t bytes, uint64_t count) {
+  return bytes * count >= kReleaseGilBytes || count > kLongRows;
+}
+// HOT. Runs an access, without the GIL if it takes long.
+template <typename Access>
+auto released(bool long_one, Access&& access) {
+  if (!long_one) [[likely]]
+    return access();
+  const ReleasedGil without;
+  return access();
 }
 
 extern PyMethodDef g_element_atomics[];  // fetch_add and its kin

@@ -14,21 +14,14 @@ namespace {
 using nic::AtomicFamily;
 using nic::AtomicOp;
 
-struct NamedOp {
-  const char* name;
-  AtomicOp op;
-};
-constexpr NamedOp kOps[] = {
-    {"sum", AtomicOp::sum},  {"prod", AtomicOp::prod}, {"min", AtomicOp::min},  {"max", AtomicOp::max},
-    {"and", AtomicOp::band}, {"or", AtomicOp::bor},    {"xor", AtomicOp::bxor}, {"replace", AtomicOp::atomic_write}};
-
 // An operation by name; null: not a name of one.
-const NamedOp* find_op(PyObject* name) {
-  if (name == nullptr) return &kOps[0];
+const array::NamedOp* find_op(PyObject* name) {
+  if (name == nullptr) return array::find_op("sum");
   if (!PyUnicode_CheckExact(name)) return nullptr;
-  for (const NamedOp& known : kOps) {
-    if (PyUnicode_CompareWithASCIIString(name, known.name) == 0) return &known;
-  }
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &length);
+  if (text != nullptr) return array::find_op({text, static_cast<size_t>(length)});
+  PyErr_Clear();  // no text of UTF-8
   return nullptr;
 }
 
@@ -40,10 +33,6 @@ struct AtomicCall {
   PyObject *index, *value, *expected = Py_None, *op_given = Py_None;
   bool known = true;  // op is valid
 };
-
-bool has_op(const Place& p, AtomicFamily family, AtomicOp op) {
-  return p.atomic && p.ep->config().rules.has_atomic(p.datatype, op, family, 0);
-}
 
 PyObject* sum_name() {
   static PyObject* const name = interned("sum");
@@ -67,18 +56,17 @@ PyObject* call_in_python(PyObject* self, const AtomicCall& c) {
 PyObject* one_element(PyObject* self, const AtomicCall& c) {
   if (const Used p = place_of(self); p && c.known) [[likely]] {
     Picked s;
-    alignas(16) std::byte operand[kValueBytesMax], compare[kValueBytesMax], result[kValueBytesMax];
-    if (has_op(*p, c.family, c.op) && pick(*p, c.index, &s) && s.dims == 0 && !s.whole &&
+    alignas(16) std::byte operand[kElementBytesMax], compare[kElementBytesMax], result[kElementBytesMax];
+    if (p->has_op(c.op, c.family) && pick(*p, c.index, &s) && s.one_element() &&
         store_value(*p, c.value, operand, true) &&
         (c.family != AtomicFamily::compare || store_value(*p, c.expected, compare, true))) [[likely]] {
       nic::Update update;
       update.family = c.family;
       update.op = c.op;
-      update.datatype = p->datatype;
       update.operand = operand;
       if (c.family == AtomicFamily::compare) update.compare = compare;
       if (c.family != AtomicFamily::base) update.result = result;
-      if (p->ep->update_now(update, p->peer, s.addr, p->key).done == 1) [[likely]] {
+      if (array::update(*p, update, s.addr).done == 1) [[likely]] {
         if (c.family == AtomicFamily::base) Py_RETURN_NONE;
         return load_value(*p, result);
       }
@@ -132,7 +120,7 @@ PyObject* elements_swap(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 PyObject* elements_fetch_op(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[3];
   if (!parse(g_fetch_op, args, nargs, kwnames, a)) return nullptr;
-  const NamedOp* op = find_op(a[1]);
+  const array::NamedOp* op = find_op(a[1]);
   return one_element(self, {.name = "fetch_op",
                             .family = AtomicFamily::fetch,
                             .op = op != nullptr ? op->op : AtomicOp::sum,
@@ -158,14 +146,6 @@ Adder* adder_of(PyObject* self) {
   return reinterpret_cast<Adder*>(self);
 }
 
-// Posts the update without the GIL if it takes long.
-template <typename Call>
-nic::Updated released(bool long_one, const Place& p, const Call& call) {
-  if (!long_one) return call(*p.ep);
-  const ReleasedGil without;
-  return call(*p.ep);
-}
-
 // Raises the error of an update that ended early.
 PyObject* fault(const char* name, const nic::Updated& u) {
   if (u.raced) {
@@ -184,20 +164,18 @@ PyObject* fault(const char* name, const nic::Updated& u) {
 PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
   static PyObject* const method = interned("_add_block");
   uint64_t done = 0;
-  const NamedOp* op = find_op(op_name);
-  if (const Used p = place_of(self); p && op != nullptr && has_op(*p, AtomicFamily::base, op->op)) {
+  const array::NamedOp* op = find_op(op_name);
+  if (const Used p = place_of(self); p && op != nullptr && p->has_op(op->op, AtomicFamily::base)) {
     Picked s;
     std::byte* local = nullptr;
-    if (pick_all(*p, &s) && s.count == 1 && (local = same_array(*p, block, s, false)) != nullptr) {
+    if (array::pick_all(*p, &s) && s.count == 1 && (local = same_array(*p, block, s, false)) != nullptr) {
       nic::Update update;
       update.op = op->op;
-      update.datatype = p->datatype;
       update.operand = local;
-      update.count = s.block / static_cast<uint64_t>(p->item);
+      update.count = s.block / static_cast<uint64_t>(p->type.bytes);
       const uint64_t all = update.count;
-      const nic::Updated u = released(s.block >= kReleaseGilBytes / 8, *p, [&](nic::Endpoint& ep) {
-        return ep.update_now(update, p->peer, s.addr, p->key);
-      });
+      const nic::Updated u =
+          released(s.block >= kReleaseGilBytes / 8, [&] { return array::update(*p, update, s.addr); });
       if (u.fault || u.raced) return fault("add", u);
       if (u.done == all) Py_RETURN_NONE;
       done = u.done;
@@ -211,26 +189,23 @@ PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
 PyObject* add_rows(PyObject* self, PyObject* indices, PyObject* values, PyObject* op_name) {
   static PyObject* const method = interned("_add_at");
   uint64_t done = 0;
-  const NamedOp* op = find_op(op_name);
+  const array::NamedOp* op = find_op(op_name);
   const Used p = place_of(self);
-  if (p && op != nullptr && is_index_array(indices) && has_op(*p, AtomicFamily::base, op->op)) {
+  if (p && op != nullptr && is_index_array(indices) && p->has_op(op->op, AtomicFamily::base)) {
     nic::Rows rows;
     nb::object held;
     Picked s;
-    alignas(16) std::byte room[kValueBytesMax];
+    alignas(16) std::byte room[kElementBytesMax];
     if (pick_rows(*p, indices, &rows, &s, &held)) {
       rows.local = same_array(*p, values, s, false);
-      if (rows.local == nullptr && rows.bytes == static_cast<uint64_t>(p->item) &&
+      if (rows.local == nullptr && rows.bytes == static_cast<uint64_t>(p->type.bytes) &&
           store_value(*p, values, room, true)) {
         rows.local = room;
         rows.local_step = 0;
       }
       if (rows.local != nullptr) {
-        nic::Update update;
-        update.op = op->op;
-        update.datatype = p->datatype;
-        const nic::Updated u = released(
-            takes_long(rows), *p, [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, p->peer, p->key); });
+        const nic::Updated u =
+            released(takes_long(rows.bytes, rows.count), [&] { return array::update_rows(*p, op->op, rows); });
         if (u.fault || u.raced) return fault("add.at", u);
         if (u.done == rows.count) Py_RETURN_NONE;
         done = u.done;
@@ -255,9 +230,9 @@ PyObject* elements_scatter(PyObject* self, PyObject* const* args, Py_ssize_t nar
   auto* operand = reinterpret_cast<PyArrayObject*>(args[3]);
   const auto count = static_cast<uint64_t>(PyArray_SIZE(starts));
   const Used p = place_of(self);
-  if (!p || op >= nic::kAtomicOpCount || !has_op(*p, AtomicFamily::base, static_cast<AtomicOp>(op)) ||
+  if (!p || op >= nic::kAtomicOpCount || !p->has_op(static_cast<AtomicOp>(op), AtomicFamily::base) ||
       PyArray_TYPE(starts) != NPY_INTP || !PyArray_ISCARRAY_RO(starts) || !PyArray_IS_C_CONTIGUOUS(operand) ||
-      !PyArray_EquivTypes(PyArray_DESCR(operand), p->descr) || block % static_cast<uint64_t>(p->item) != 0 ||
+      !PyArray_EquivTypes(PyArray_DESCR(operand), p->descr) || block % static_cast<uint64_t>(p->type.bytes) != 0 ||
       count * block != static_cast<uint64_t>(PyArray_NBYTES(operand))) {
     return PyLong_FromLong(0);
   }
@@ -268,11 +243,8 @@ PyObject* elements_scatter(PyObject* self, PyObject* const* args, Py_ssize_t nar
   rows.step = 1;
   rows.index = static_cast<const int64_t*>(PyArray_DATA(starts));
   rows.limit = uint64_t{1} << 63;
-  nic::Update update;
-  update.op = static_cast<AtomicOp>(op);
-  update.datatype = p->datatype;
-  const nic::Updated u = released(takes_long(rows), *p,
-                                  [&](nic::Endpoint& ep) { return ep.update_rows_now(update, rows, p->peer, p->key); });
+  const nic::Updated u = released(takes_long(rows.bytes, rows.count),
+                                  [&] { return array::update_rows(*p, static_cast<AtomicOp>(op), rows); });
   return u.fault || u.raced ? fault("add.at", u) : PyLong_FromUnsignedLongLong(u.done);
 }
 
@@ -294,7 +266,7 @@ PyObject* adder_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
   const auto& [index, value, op_name] = a;
   PyObject* const array = adder_of(self)->array;
   if (value == nullptr && !PyLong_CheckExact(index) && is_block(index)) return add_block(array, index, op_name);
-  const NamedOp* op = find_op(op_name);
+  const array::NamedOp* op = find_op(op_name);
   return one_element(array, {.name = "add",
                              .family = AtomicFamily::base,
                              .op = op != nullptr ? op->op : AtomicOp::sum,

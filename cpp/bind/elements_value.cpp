@@ -1,9 +1,6 @@
 // cpp/bind/elements_value.cpp: from Python numbers to elements and back, as NumPy converts them, and local arrays.
-#include <array>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "bind/elements.hpp"
@@ -12,161 +9,54 @@ namespace weft::bind {
 
 namespace {
 
-template <typename T>
-bool put(T value, std::byte* out) {
-  std::memcpy(out, &value, sizeof(T));
-  return true;
-}
-
-// A Python float, or an integer that has at most 64 bits.
-bool real_of(PyObject* value, double* out) {
-  if (PyFloat_CheckExact(value) || PyArray_IsScalar(value, Double)) {
-    *out = PyFloat_AS_DOUBLE(value);  // np.float64 is a float
-    return true;
-  }
-  if (!PyLong_CheckExact(value)) return false;
-  int overflow = 0;
-  const long long n = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow != 0) return false;
-  *out = static_cast<double>(n);
-  return true;
-}
-
-// False: the number becomes infinite, of which NumPy warns.
-bool narrow(double from, float* to) {
-  *to = static_cast<float>(from);
-  return !std::isinf(*to) || std::isinf(from);
-}
-
-bool store_integer(const Place& p, PyObject* value, std::byte* out) {
-  int overflow = 0;
-  const long long n = PyLong_AsLongLongAndOverflow(value, &overflow);
-  if (overflow != 0) return false;
-  switch (p.item) {
-    case 1:
-      return n == static_cast<int8_t>(n) && put(static_cast<int8_t>(n), out);
-    case 2:
-      return n == static_cast<int16_t>(n) && put(static_cast<int16_t>(n), out);
-    case 4:
-      return n == static_cast<int32_t>(n) && put(static_cast<int32_t>(n), out);
-    default:
-      return put(static_cast<int64_t>(n), out);
-  }
-}
-
-bool store_natural(const Place& p, PyObject* value, std::byte* out, bool wraps) {
-  int overflow = 0;
-  const long long signed_n = PyLong_AsLongLongAndOverflow(value, &overflow);
-  auto n = static_cast<uint64_t>(signed_n);
-  if (overflow > 0 && p.item == 8) {
-    n = PyLong_AsUnsignedLongLong(value);
-    if (n == ~uint64_t{0} && PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
-      return false;
-    }
-  } else if (overflow != 0 || (signed_n < 0 && !wraps)) {
+// HOT. False: no number that becomes an element without NumPy.
+bool to_number(PyObject* value, array::Number* out) {
+  using Kind = array::Number::Kind;
+  if (PyLong_CheckExact(value)) [[likely]] {
+    int overflow = 0;
+    out->kind = Kind::integer;
+    out->bits = static_cast<uint64_t>(PyLong_AsLongLongAndOverflow(value, &overflow));
+    if (overflow == 0) [[likely]]
+      return true;
+    if (overflow < 0) return false;
+    out->kind = Kind::large;
+    out->bits = PyLong_AsUnsignedLongLong(value);
+    if (out->bits != ~uint64_t{0} || PyErr_Occurred() == nullptr) return true;
+    PyErr_Clear();
     return false;
   }
-  const bool wrapped = overflow == 0 && signed_n < 0;
-  switch (p.item) {
-    case 1:
-      return (wrapped || n == static_cast<uint8_t>(n)) && put(static_cast<uint8_t>(n), out);
-    case 2:
-      return (wrapped || n == static_cast<uint16_t>(n)) && put(static_cast<uint16_t>(n), out);
-    case 4:
-      return (wrapped || n == static_cast<uint32_t>(n)) && put(static_cast<uint32_t>(n), out);
-    default:
-      return put(n, out);
+  if (PyFloat_CheckExact(value) || PyArray_IsScalar(value, Double)) {
+    out->kind = Kind::real;
+    out->real = PyFloat_AS_DOUBLE(value);  // np.float64 is a float
+    return true;
   }
+  if (PyBool_Check(value)) {
+    out->kind = Kind::boolean;
+    out->bits = value == Py_True ? 1 : 0;
+    return true;
+  }
+  if (!PyComplex_CheckExact(value)) return false;
+  const Py_complex z = PyComplex_AsCComplex(value);
+  *out = {.kind = Kind::complex, .real = z.real, .imag = z.imag};
+  return true;
 }
 
 }  // namespace
 
 void learn_dtype(Place* p) {
   const int type = p->descr->type_num;
-  const bool builtin = type < NPY_NTYPES_LEGACY && PyArray_ISNBO(p->descr->byteorder);
-  p->scalar =
-      builtin && !PyTypeNum_ISFLEXIBLE(type) && type != NPY_OBJECT && static_cast<size_t>(p->item) <= kValueBytesMax;
-  if (!p->scalar) return;
-  using nic::Datatype;
-  const auto set = [&](ValueKind kind, Datatype datatype) {
-    p->value = kind;
-    p->datatype = datatype;
-    p->atomic = true;
-  };
-  const npy_intp size = p->item;
-  switch (p->descr->kind) {
-    case 'b':
-      p->value = ValueKind::boolean;
-      break;
-    case 'i':
-      set(ValueKind::integer, size == 1   ? Datatype::int8
-                              : size == 2 ? Datatype::int16
-                              : size == 4 ? Datatype::int32
-                                          : Datatype::int64);
-      break;
-    case 'u':
-      set(ValueKind::natural, size == 1   ? Datatype::uint8
-                              : size == 2 ? Datatype::uint16
-                              : size == 4 ? Datatype::uint32
-                                          : Datatype::uint64);
-      break;
-    case 'f':
-      if (size == 2) set(ValueKind::real16, Datatype::float16);
-      if (size == 4) set(ValueKind::real32, Datatype::float32);
-      if (size == 8) set(ValueKind::real64, Datatype::float64);
-      break;
-    case 'c':
-      if (size == 8) set(ValueKind::complex64, Datatype::float_complex);
-      if (size == 16) set(ValueKind::complex128, Datatype::double_complex);
-      break;
-    default:  // dates, times, long doubles: read here, written by NumPy
-      break;
-  }
+  const int64_t bytes = PyDataType_ELSIZE(p->descr);
+  p->type.bytes = bytes;
+  p->scalar = type < NPY_NTYPES_LEGACY && PyArray_ISNBO(p->descr->byteorder) && !PyTypeNum_ISFLEXIBLE(type) &&
+              type != NPY_OBJECT && static_cast<size_t>(bytes) <= kElementBytesMax;
+  if (p->scalar) p->type = array::element_type(p->descr->kind, bytes);
 }
 
 bool store_value(const Place& p, PyObject* value, std::byte* out, bool wraps) {
-  double real = 0;
-  float single = 0;
-  switch (p.value) {
-    case ValueKind::none:
-      return false;
-    case ValueKind::boolean:
-      if (PyBool_Check(value)) return put<uint8_t>(value == Py_True ? 1 : 0, out);
-      break;
-    case ValueKind::integer:
-      if (PyLong_CheckExact(value)) [[likely]]
-        return store_integer(p, value, out);
-      break;
-    case ValueKind::natural:
-      if (PyLong_CheckExact(value)) [[likely]]
-        return store_natural(p, value, out, wraps);
-      break;
-    case ValueKind::real16:
-      if (real_of(value, &real)) {
-        const uint16_t bits = nic::encode_float16(real);
-        return (std::isinf(real) || (bits & 0x7fff) != 0x7c00) && put(bits, out);
-      }
-      break;
-    case ValueKind::real32:
-      if (real_of(value, &real)) return narrow(real, &single) && put(single, out);
-      break;
-    case ValueKind::real64:
-      if (real_of(value, &real)) return put(real, out);
-      break;
-    case ValueKind::complex64:
-    case ValueKind::complex128: {
-      Py_complex z{0, 0};
-      if (PyComplex_CheckExact(value)) {
-        z = PyComplex_AsCComplex(value);
-      } else if (!real_of(value, &z.real)) {
-        break;
-      }
-      if (p.value == ValueKind::complex128) return put(z, out);
-      std::array<float, 2> parts;
-      return narrow(z.real, &parts[0]) && narrow(z.imag, &parts[1]) && put(parts, out);
-    }
-  }
+  array::Number number;
+  if (p.type.kind == array::ElementKind::none) return false;
+  if (to_number(value, &number) && array::store(p.type, number, out, wraps)) [[likely]]
+    return true;
   // A NumPy scalar of the array's own type.
   if (Py_TYPE(value) != p.descr->typeobj) return false;
   PyArray_ScalarAsCtype(value, out);

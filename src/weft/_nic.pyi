@@ -2319,6 +2319,17 @@ class EndpointCore:
 
     def close(self) -> None: ...
 
+def select_part(key: object, shape: tuple[int, ...], strides: tuple[int, ...], /) -> tuple[int, tuple[int, ...], tuple[int, ...]] | int:
+    """
+    What a[key] selects of an array of this shape and these byte strides, as (byte offset, shape, byte strides); or
+    the number of the item of the key that is no index. Raises IndexError.
+    """
+
+def pieces_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, /) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """
+    A selection that has elements as equal pieces of memory: (bytes of a piece, shape, byte strides of their starts).
+    """
+
 class Adder:
     """
     add(index, value=1, op='sum'), add(block, op='sum')

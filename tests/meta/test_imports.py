@@ -24,13 +24,14 @@ CPP_BELOW: dict[str, set[str]] = {
     "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
     "nic": {"base", "wire", "ring", "sync", "mem", "link"},
     "call": {"base", "wire", "mem", "nic"},  # the calls of an endpoint, checked by its provider's rules
+    "array": {"base", "nic"},  # what an index selects of another process's array, and copies of it
     "host": {"base", "wire", "ring", "sync", "mem", "link", "nic"},  # the composition root
     "ofi": set(),  # a real libfabric's structs, the library, and the contexts of its operations
     "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
     # Front files and library of the providers for C programs; of ofi the structs alone.
     "provider": {"base", "wire", "mem", "nic", "call", "host", "ofi"},
     # Nothing includes bind or provider.
-    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "host", "ucp", "ofi"},
+    "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "array", "host", "ucp", "ofi"},
 }
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")

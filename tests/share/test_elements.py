@@ -53,6 +53,8 @@ DIRECT: dict[str, Callable[[Any, Any], object]] = {
     "t[::2]": lambda v, t: t[::2],
     "t[:, j]": lambda v, t: t[:, 3],
     "t[:, a:b]": lambda v, t: t[:, 2:5],
+    "t[..., j]": lambda v, t: t[..., 3],
+    "t[newaxis, a:b]": lambda v, t: v[None, 5:15],
     "t[...]": lambda v, t: t[...],
     "t[...] = x": lambda v, t: t.__setitem__(..., OUT),
     "t[indices]": lambda v, t: t[np.array([4, -2, 2])],
@@ -298,6 +300,21 @@ def test_slices_of_all_lengths_move(home: weft.Node, nbytes: int) -> None:
         remote[1:-1] = 7
         assert (local[1:-1] == 7).all()
         assert (local[0], local[-1]) == (0, 0)
+
+
+@pytest.mark.parametrize("columns", [500, 512, 513, 1000])
+def test_one_value_to_rows_by_index_changes_those_rows_alone(home: weft.Node, columns: int) -> None:
+    """Rows shorter and longer than the 4 KiB in which a value is repeated."""
+    local, remote, share = mapped(home, np.zeros((6, columns)))
+    expected = local.copy()
+    with share:
+        for indices, value in ([2], 5.0), ([0, 4], 6.0), (np.array([-1]), 7.0):
+            remote[indices] = value
+            expected[indices] = value
+            assert np.array_equal(local, expected)
+        remote.put([1], 8.0)
+        expected[1] = 8.0
+        assert np.array_equal(local, expected)
 
 
 @pytest.mark.parametrize("count", [127, 128, 129, 256, 511, 512, 2048, 2049])

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..._nic import pieces_of, select_part
+
 __all__ = ["Selection", "indices_along", "no_index", "offsets", "pieces", "select"]
 
 Selection = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -18,58 +20,17 @@ def select(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Select
 
     Raises IndexError as NumPy does; for index arrays and masks the message names the calls that take them.
     """
-    keys = key if isinstance(key, tuple) else (key,)
-    used = 0
-    ellipsis_at = -1
-    for at, k in enumerate(keys):
-        if k is None:
-            continue
-        if k is Ellipsis:
-            if ellipsis_at >= 0:
-                raise IndexError("an index can only have a single ellipsis ('...')")
-            ellipsis_at = at
-        else:
-            used += 1
-    if used > len(shape):
-        raise IndexError(f"too many indices: the array has {len(shape)} dimensions, {used} were indexed")
-    if ellipsis_at < 0:
-        keys = (*keys, Ellipsis)
-    offset = 0
-    new_shape: list[int] = []
-    new_strides: list[int] = []
-    axis = 0
-    for k in keys:
-        if k is Ellipsis:
-            rest = len(shape) - used
-            new_shape += shape[axis : axis + rest]
-            new_strides += strides[axis : axis + rest]
-            axis += rest
-        elif k is None:
-            new_shape.append(1)
-            new_strides.append(0)
-        elif isinstance(k, slice):
-            start, stop, step = k.indices(shape[axis])
-            count = max(0, (stop - start + step - (1 if step > 0 else -1)) // step)
-            if count:
-                offset += start * strides[axis]
-            new_shape.append(count)
-            new_strides.append(step * strides[axis])
-            axis += 1
-        else:
-            if isinstance(k, (bool, np.bool_)):
-                raise IndexError(
-                    "a remote array cannot be indexed with a bool\n  try: numpy.newaxis for a new dimension"
-                )
-            try:
-                i = operator.index(k)
-            except TypeError:
-                raise IndexError(no_index(k)) from None
-            n = shape[axis]
-            if not -n <= i < n:
-                raise IndexError(f"index {i} is out of bounds for axis {axis} with size {n}")
-            offset += (i + n if i < 0 else i) * strides[axis]
-            axis += 1
-    return offset, tuple(new_shape), tuple(new_strides)
+    found = select_part(key, shape, strides)
+    if isinstance(found, tuple):
+        return found
+    item = key[found] if isinstance(key, tuple) else key
+    if isinstance(item, (bool, np.bool_)):
+        raise IndexError("a remote array cannot be indexed with a bool\n  try: numpy.newaxis for a new dimension")
+    try:
+        operator.index(item)
+    except TypeError:
+        pass
+    raise IndexError(no_index(item))
 
 
 def no_index(k: object) -> str:
@@ -92,11 +53,7 @@ def pieces(
 
     Shape () means one piece. The selection must have elements.
     """
-    block = itemsize
-    dimensions = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
-    while dimensions and dimensions[-1][1] == block:
-        block *= dimensions.pop()[0]
-    return block, tuple(n for n, _ in dimensions), tuple(s for _, s in dimensions)
+    return pieces_of(shape, strides, itemsize)
 
 
 def offsets(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
