@@ -23,6 +23,8 @@ constexpr uint64_t kCancelNs = 2'000'000'000;
 // While the owner's NIC has no room for parked calls: pauses between two requests.
 constexpr uint64_t kPauseNsMin = 1'000'000, kPauseNsMax = 100'000'000;
 constexpr int64_t kAsleepNs = 250'000'000;  // a thread that sleeps looks so often whether its node was closed
+// Pauses between two calls of Question::also.
+constexpr uint64_t kAlsoNsMin = 20'000'000, kAlsoNsMax = 250'000'000;
 constexpr size_t kRequestBytesMax = 4096;
 constexpr int kAttempts = 8;  // of a step that signal handlers interrupt
 
@@ -145,16 +147,17 @@ class Line {
     return true;
   }
 
-  enum class Waited : uint8_t { done, late, failed, raised };
+  enum class Waited : uint8_t { done, late, failed, raised, ended };
   // Waits for an answer. The error of a signal handler is held; it ends the wait if `ends`, and otherwise leaves it
-  // kCancelNs.
-  Waited wait(const Letter& want, uint64_t deadline, bool ends) {
+  // kCancelNs. ended: by `also`.
+  Waited wait(const Letter& want, uint64_t deadline, bool ends, PyObject* also = nullptr) {
     const auto box = cq_->box;
     const auto cq = cq_->cq;
     if (!box || cq_->closed) return Waited::failed;
-    while (!want.done) {
+    for (uint64_t pause = kAlsoNsMin; !want.done;) {
+      const uint64_t until = also == nullptr ? deadline : std::min(deadline, now_ns() + pause);
       const int r = wait_for(
-          *box->domain->nic(), cq->event, cq_->pacer, deadline,
+          *box->domain->nic(), cq->event, cq_->pacer, until,
           [&] { return cq_->closed.load(std::memory_order_relaxed) || !cq->looks_empty(); }, kAsleepNs);
       if (r < 0) {
         hold_error();
@@ -171,9 +174,19 @@ class Line {
       }
       for (size_t i = 0; i < n; ++i) settle(entries[i]);
       if (n == 0 && error_waits) return Waited::failed;
-      if (n == 0 && r == 0) return Waited::late;
+      if (n != 0 || r != 0) continue;
+      if (until == deadline) return Waited::late;
+      pause = std::min(2 * pause, kAlsoNsMax);
+      if (const int over = is_true(also); over != 0) return over < 0 ? Waited::raised : Waited::ended;
     }
     return Waited::done;
+  }
+  // What the function returns; -1: it raised an error, which is held.
+  int is_true(PyObject* function) {
+    const nb::object found = nb::steal(PyObject_CallNoArgs(function));
+    const int truth = found.is_valid() ? PyObject_IsTrue(found.ptr()) : -1;
+    if (truth < 0) hold_error();
+    return truth;
   }
   [[nodiscard]] bool holds_error() const noexcept { return held_; }
   void hold_error() {
@@ -277,7 +290,8 @@ Reply ask(const Asker& who, Question q) {
     Letter letter, canceling;
     if (!line.post(letter, q, waits ? wire::kCallPark : 0)) return end(End::raised);
     const uint64_t until = waits ? std::min(q.deadline_ns, begun + kParkedNs) : begun + q.patience_ns;
-    Waited waited = line.wait(letter, until < begun ? kForever : until, waits);
+    Waited waited = line.wait(letter, until < begun ? kForever : until, waits, waits ? q.also : nullptr);
+    bool over = waited == Waited::ended;
     reply.posted = true;
     if (waited == Waited::failed || (waited == Waited::late && !waits)) return given_up(waited, &letter);
     if (waited != Waited::done) {
@@ -288,13 +302,14 @@ Reply ask(const Asker& who, Question q) {
         line.hold_error();
         return end(End::raised);
       }
-      const auto both = [&](uint64_t limit, bool ends) {
-        const Waited first = line.wait(canceling, limit, ends);
-        return first == Waited::done ? line.wait(letter, limit, ends) : first;
+      const auto both = [&](uint64_t limit, bool ends, PyObject* also) {
+        const Waited first = line.wait(canceling, limit, ends, also);
+        return first == Waited::done ? line.wait(letter, limit, ends, also) : first;
       };
       // If only the parking was long enough, the owner may take as long as the call may wait.
-      if (!line.holds_error() && q.deadline_ns > now_ns()) waited = both(q.deadline_ns, true);
-      if (waited == Waited::raised || waited == Waited::late) waited = both(now_ns() + kCancelNs, false);
+      if (!line.holds_error() && !over && q.deadline_ns > now_ns()) waited = both(q.deadline_ns, true, q.also);
+      over = over || waited == Waited::ended;
+      if (waited != Waited::done && waited != Waited::failed) waited = both(now_ns() + kCancelNs, false, nullptr);
       if (!letter.done) return given_up(waited, &letter);
       answered_all = waited == Waited::done;
     }
@@ -304,11 +319,13 @@ Reply ask(const Asker& who, Question q) {
     if (reply.head.state != 0) q.state = reply.head.state;
     const bool parked = is(reply.head, Outcome::canceled);
     const uint64_t now = now_ns();
-    if (open && !parked && !line.holds_error() && q.deadline_ns > now) {  // the owner has no room for parked calls
+    // The owner has no room for parked calls.
+    if (open && !parked && !over && !line.holds_error() && q.deadline_ns > now) {
       pause_for(std::min(pause, q.deadline_ns - now));
       if (PyErr_CheckSignals() != 0) line.hold_error();
+      over = q.also != nullptr && !line.holds_error() && line.is_true(q.also) != 0;
     }
-    if (open && answered_all && !line.holds_error() && q.deadline_ns > now_ns()) continue;
+    if (open && answered_all && !over && !line.holds_error() && q.deadline_ns > now_ns()) continue;
     if (open) {
       reply.head.outcome = static_cast<uint32_t>(Outcome::again);
       reply.head.state = q.state;
@@ -449,16 +466,17 @@ namespace {
 
 constexpr uint32_t kNoLane = 102, kFailed = 103, kSilent = 104;  // further outcomes: weft.share.arrays.calls
 
-Signature g_ask{"_ask",
-                {"array", "who", "op", "flags", "a", "b", "data", "room", "timeout", "patience", "state", "leaves"},
-                12,
-                12,
-                {}};
+Signature g_ask{
+    "_ask",
+    {"array", "who", "op", "flags", "a", "b", "data", "room", "timeout", "patience", "state", "leaves", "also"},
+    13,
+    13,
+    {}};
 
 }  // namespace
 
 PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[12];
+  PyObject* a[13];
   uint64_t op = 0, flags = 0, room = 0, deadline = 0, patience = 0;
   Question q;
   Asker who;
@@ -476,6 +494,7 @@ PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
   q.flags = static_cast<uint16_t>(flags);
   q.room = room;
   q.leaves = PyObject_IsTrue(a[11]) == 1;
+  q.also = a[12] == Py_None ? nullptr : a[12];
   q.deadline_ns = deadline;
   const uint64_t now = now_ns();
   q.patience_ns = patience == kForever ? kForever : patience > now ? patience - now : 0;

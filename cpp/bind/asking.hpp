@@ -100,6 +100,7 @@ struct Question {
   bool leaves = false;       // a barrier's: a party that waits no longer leaves it
   uint64_t deadline_ns = 0;  // in the past: the call does not wait
   uint64_t patience_ns = 0;  // for the answer to a call that does not wait
+  PyObject* also = nullptr;  // asked from time to time; true ends the wait as its deadline does. Null: nothing
 };
 struct Reply {
   // no_lane: the array has no idle lane now. failed: the lane's queue has the error, or is closed. silent: no answer

@@ -17,6 +17,11 @@ constexpr int64_t kSnoozeNs = 1'000'000;  // sleep of the engine between rounds 
 constexpr int64_t kSettleNs =
     20'000'000;  // age at which a NIC takes part in the fences of others: 4 to 10 ms in the kernel
 
+// The shorter of two sleeps; a negative one has no end.
+int64_t shorter(int64_t a, int64_t b) noexcept {
+  return a < 0 ? b : b < 0 ? a : std::min(a, b);
+}
+
 }  // namespace
 
 size_t Nic::progress(bool events) {
@@ -143,7 +148,7 @@ void Nic::engine_loop() {
     }
     if (idle) {
       if (takes_part) engine_wakes_.fetch_add(1, std::memory_order_relaxed);
-      parts_.waiter->wait(timers ? kSnoozeNs : takes_part ? -1 : kSettleNs);
+      parts_.waiter->wait(shorter(timers ? kSnoozeNs : takes_part ? -1 : kSettleNs, parking_->next_look_in()));
       mem::keep_fault_handler();  // the application may have installed handlers since
     }
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
@@ -179,7 +184,7 @@ void Nic::wait_as_engine(int64_t timeout_ns) {
     idle = link->prepare_sleep() && idle;
     timers = timers || link->has_timers();
   }
-  if (idle) parts_.waiter->wait(timers && (timeout_ns < 0 || timeout_ns > kSnoozeNs) ? kSnoozeNs : timeout_ns);
+  if (idle) parts_.waiter->wait(shorter(timeout_ns, timers ? kSnoozeNs : parking_->next_look_in()));
   mem::keep_fault_handler();
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
   progress();

@@ -13,6 +13,11 @@ namespace {
 
 // After a process was lost: how long its end may take, and how often the system is asked meanwhile.
 constexpr uint64_t kLookForNs = 2'000'000'000, kLookEveryNs = 5'000'000;
+// Pauses between the looks at a watch, each twice the one before. A pause of length p ends at a multiple of p, so all
+// watches together, however many, make the engine look at most kWatchLooks times in kWatchNsMax.
+constexpr uint64_t kWatchNsMax = 250'000'000, kWatchLooks = 16, kWatchNsMin = kWatchNsMax / kWatchLooks;
+// The engine's shortest sleep between two looks.
+constexpr uint64_t kSleepNsMin = 1'000'000;
 
 uint64_t mix(uint64_t x) noexcept {
   x ^= x >> 32;
@@ -63,9 +68,12 @@ void Parking::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   const auto out = room.subspan(sizeof(wire::CallAnswer), request.out_bytes);
   Result result = run(peer.get(), frame, request, in, out, false);
   if (waits(result) && (request.flags & wire::kCallPark) != 0 && park(peer, frame, request, payload)) {
-    if (watches) nic_->world().fence_all();
-    // SYNC POINT: a peer that changes the object after this look sees that calls are parked.
     Parked& last = parked_.back();
+    if (watches) {
+      begin_looks(last);
+      nic_->world().fence_all();
+    }
+    // SYNC POINT: a peer that changes the object after this look sees that calls are parked.
     result = run(peer.get(), frame, last.request, in, out, true);
     if (waits(result)) return;
     request = last.request;
@@ -186,6 +194,7 @@ std::list<Parking::Parked>::iterator Parking::drop(std::list<Parked>::iterator a
   }
   const auto next = parked_.erase(at);
   count_.store(parked_.size(), std::memory_order_relaxed);
+  if (parked_.empty()) next_look_ns_.store(kNever, std::memory_order_relaxed);
   nic_->table().parked().fetch_sub(1, std::memory_order_relaxed);
   return next;
 }
@@ -303,9 +312,29 @@ bool Parking::due_for_dead() noexcept {
   return true;
 }
 
+void Parking::begin_looks(Parked& watch) noexcept {
+  const uint64_t now = nic_->clock().now_ns();
+  watch.look_every_ns = kWatchNsMin;
+  watch.look_at_ns = (now / kWatchNsMin + 1) * kWatchNsMin;
+  if (watch.look_at_ns >= next_look_ns_.load(std::memory_order_relaxed)) return;
+  // SYNC POINT: the engine says that it rests, then reads the time of the next look.
+  next_look_ns_.store(watch.look_at_ns, std::memory_order_seq_cst);
+  nic_->need_engine();
+}
+
+int64_t Parking::next_look_in() const noexcept {
+  const uint64_t at = next_look_ns_.load(std::memory_order_seq_cst);
+  if (at == kNever) return -1;
+  const uint64_t now = nic_->clock().now_ns();
+  return static_cast<int64_t>(std::max(at > now ? at - now : 0, kSleepNsMin));
+}
+
 size_t Parking::look_again() noexcept {
   const bool look = due_for_dead();
   look_soon_.store(false, std::memory_order_relaxed);
+  const bool watches = next_look_ns_.load(std::memory_order_relaxed) != kNever;
+  const uint64_t now = watches ? nic_->clock().now_ns() : 0;
+  uint64_t next_look = kNever;
   size_t n = 0;
   for (auto at = parked_.begin(); at != parked_.end();) {
     const std::span<const std::byte> payload = at->payload;
@@ -320,6 +349,11 @@ size_t Parking::look_again() noexcept {
     const auto out = alone ? room : room.subspan(sizeof(wire::CallAnswer), at->request.out_bytes);
     const Result result = run(at->peer.get(), at->frame, at->request, in, out, look || alone);
     if (waits(result)) {
+      if (at->look_at_ns <= now) {
+        at->look_every_ns = std::min(2 * at->look_every_ns, kWatchNsMax);
+        at->look_at_ns = (now / at->look_every_ns + 1) * at->look_every_ns;
+      }
+      next_look = std::min(next_look, at->look_at_ns);
       ++at;
       continue;
     }
@@ -330,6 +364,7 @@ size_t Parking::look_again() noexcept {
     ++n;
     if (peer) answer(peer, frame, result, room);
   }
+  next_look_ns_.store(next_look, std::memory_order_relaxed);
   if (parked_.empty()) look_until_ns_.store(0, std::memory_order_relaxed);
   return n;
 }

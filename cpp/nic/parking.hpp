@@ -3,6 +3,8 @@
 //
 // When parked calls are looked at again: after each round of progress, so after every access that a frame brought. A
 // peer that changes memory by loads and stores wakes the engine if TableHeader::parked says that calls are parked here.
+// Stores that Weft does not see (the owner's own, into a NumPy array) wake nobody: for them the engine looks at watches
+// from time to time, so that the peer sends nothing while it waits.
 //
 // Calls for peers that do not map an object (another host, strict isolation): this process holds the lock, has the
 // permit
@@ -56,14 +58,18 @@ class Parking final {
   [[nodiscard]] bool must_look_again() const noexcept {
     return look_until_ns_.load(std::memory_order_relaxed) != 0 || look_soon_.load(std::memory_order_relaxed);
   }
+  // How long the engine may sleep before it must look at the watches; -1: no watch waits.
+  [[nodiscard]] int64_t next_look_in() const noexcept;
   [[nodiscard]] size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr uint64_t kNever = ~uint64_t{0};
   struct Parked {
     std::shared_ptr<link::Peer> peer;  // null: by this NIC itself, and nobody waits for the answer
     wire::Frame frame;
     wire::CallRequest request;
     std::vector<std::byte> payload;
+    uint64_t look_every_ns = 0, look_at_ns = kNever;  // of a watch
   };
   // An object on which this process has called for a peer.
   struct Session {
@@ -105,6 +111,7 @@ class Parking final {
   static uint64_t token_of(const link::Peer& peer, const wire::CallRequest& request) noexcept;
   [[nodiscard]] bool due_for_dead() noexcept;
   bool waits(const Result& result) noexcept;
+  void begin_looks(Parked& watch) noexcept;
 
   Nic* nic_;
   std::list<Parked> parked_;
@@ -115,6 +122,7 @@ class Parking final {
   std::atomic<size_t> count_{0};
   std::atomic<uint64_t> look_until_ns_{0};
   std::atomic<bool> look_soon_{false};
+  std::atomic<uint64_t> next_look_ns_{kNever};  // of all watches
   uint64_t looked_ns_ = 0;
   std::vector<std::byte> room_;  // of answers
 };

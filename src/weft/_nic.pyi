@@ -2997,7 +2997,7 @@ class SyncCore:
 
     def __init__(self) -> None: ...
 
-    def _ask(self, array: object, who: tuple[int, int, int], op: int, flags: int, a: int, b: int, data: bytes, room: int, timeout: float | None, patience: float | None, state: int, leaves: bool) -> tuple[int, int, int, int, int, Any]:
+    def _ask(self, array: object, who: tuple[int, int, int], op: int, flags: int, a: int, b: int, data: bytes, room: int, timeout: float | None, patience: float | None, state: int, leaves: bool, also: Callable[[], bool] | None) -> tuple[int, int, int, int, int, Any]:
         """
         One call that the NIC of the array's owner does. who: (pid, start, token). Returns as _wait_for; the outcome 102
         means that no lane is idle, 103 that the lane has an error, 104 that no answer came; the lane is then the last.

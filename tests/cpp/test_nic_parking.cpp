@@ -120,6 +120,88 @@ BOOST_AUTO_TEST_CASE(test_watch_is_answered_when_the_bytes_change) {
   });
 }
 
+uint64_t wakes_of(const Side& side) {
+  return side.nic().statistics().engine_wakes;
+}
+// A watch of the 8 bytes at `addr`, which are 0; parked.
+Asked watch_zero(Pair& pair, uint64_t addr, uint64_t id = 9) {
+  const uint64_t zero = 0;
+  const uint32_t parked = pair.b->nic().table().parked().load();
+  const CallRequest watch = request_of(sync::Op::take, wire::kCallWatch | wire::kCallPark, id);
+  Asked asked = ask(pair, watch, addr, std::as_bytes(std::span(&zero, 1)), id);
+  pair.until([&] { return pair.b->nic().table().parked().load() > parked; }, "the watch");
+  return asked;
+}
+
+BOOST_AUTO_TEST_CASE(test_watch_is_answered_after_a_store_that_nobody_announces) {
+  on_paths(kPaths, [](Pair& pair) {
+    if (pair.path() == Path::self) return;  // polling for the answer is progress of the owner's NIC too
+    pair.fill(std::byte{0});
+    const Asked asked = watch_zero(pair, 512);
+    const uint64_t looks = wakes_of(*pair.b);
+    const auto only_a = [&] { pair.a->progress(); };
+    BOOST_TEST(poll_until([&] { return wakes_of(*pair.b) > looks + 3; }, only_a));
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(pair.memory + 512)).store(1);
+    std::optional<Completion> c;
+    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(*pair.a)).has_value(); }, only_a));
+    BOOST_TEST(c->error == 0);
+    BOOST_TEST(outcome_of(asked) == Outcome::done);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(test_watches_of_all_ages_share_their_looks) {
+  constexpr Path kStrict[] = {Path::strict};
+  on_paths(kStrict, [](Pair& pair) {
+    std::vector<Asked> watches;
+    for (uint64_t i = 1; i <= nic::Parking::kParkedPerPeerMax; ++i) {
+      const uint64_t now = wakes_of(*pair.b);
+      watches.push_back(watch_zero(pair, 8 * i, i));
+      if (i % 8 == 0) BOOST_TEST(poll_until([&] { return wakes_of(*pair.b) > now; }, [] {}));
+    }
+    const uint64_t before = wakes_of(*pair.b);
+    const auto begun = std::chrono::steady_clock::now();
+    BOOST_TEST(poll_until([&] { return wakes_of(*pair.b) >= before + 12; }, [] {}));
+    // At most one look in 15.6 ms. A busy machine only looks more rarely.
+    BOOST_TEST((std::chrono::steady_clock::now() - begun >= 10 * std::chrono::microseconds(15'625)));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(test_engine_sleeps_again_when_the_last_watch_has_ended) {
+  constexpr Path kStrict[] = {Path::strict};
+  on_paths(kStrict, [](Pair& pair) {
+    (void)watch_zero(pair, 512);
+    CallRequest cancel = request_of(sync::Op::take, wire::kCallCancel);
+    cancel.a = 9;
+    const Asked canceled = ask(pair, cancel);
+    for (int i = 0; i < 2; ++i) BOOST_TEST(pair.wait().error == 0);
+    BOOST_TEST(answer_of(canceled).value == 1U);
+    const uint64_t before = wakes_of(*pair.b);
+    constexpr auto kALittle = std::chrono::milliseconds(200);
+    BOOST_TEST(!poll_until([&] { return wakes_of(*pair.b) > before + 8; }, [] {}, kALittle));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(test_watch_ends_with_its_region_though_the_bytes_change) {
+  on_paths(kPaths, [](Pair& pair) {
+    pair.fill(std::byte{0});
+    const Asked asked = watch_zero(pair, 512);
+    std::string why;
+    BOOST_TEST(pair.region->close(&why));
+    std::memset(pair.memory, 1, 4096);  // the place is used again
+    BOOST_TEST((pair.wait().error != 0));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(test_watch_of_a_lost_peer_ends) {
+  on_paths(kPaths, [](Pair& pair) {
+    if (pair.path() == Path::self) return;
+    pair.fill(std::byte{0});
+    const Asked asked = watch_zero(pair, 512);
+    pair.a.reset();
+    BOOST_TEST(poll_until([&] { return pair.b->nic().table().parked().load() == 0; }, [&] { pair.b->progress(); }));
+  });
+}
+
 BOOST_AUTO_TEST_CASE(test_canceled_call_is_answered_as_canceled) {
   on_paths(kReached, [](Pair& pair) {
     (void)sync::create(pair.memory, sync::Kind::event, 0, 0, 0);

@@ -10,9 +10,11 @@ import os
 import signal
 import struct
 import threading
+import time
 from typing import Any
 
 import numpy as np
+from tests.patience import Patience
 
 import weft
 from weft import _process, errors
@@ -54,6 +56,16 @@ def share(_: Any, name: str, shape: Any, dtype: str, foreign: bool = False) -> N
 def frames(_: Any) -> int:
     """Frames that this process's NIC has served."""
     return int(_process.nic().statistics()["frames_served"])
+
+
+def frames_in_looks(_: Any, looks: int) -> int:
+    """Frames that this process's NIC serves while its engine wakes so many times."""
+    nic, patience = _process.nic(), Patience(60)
+    before = nic.statistics()
+    while nic.statistics()["engine_wakes"] - before["engine_wakes"] < looks:
+        assert not patience.over, "the engine does not look"
+        time.sleep(0.01)
+    return int(nic.statistics()["frames_served"] - before["frames_served"])
 
 
 def attach_array(_: Any, name: str) -> str:
@@ -114,6 +126,16 @@ def begin(world: Any, name: str, method: str, *args: Any, **options: Any) -> Non
 
     _calls[name] = threading.Thread(target=run, daemon=True)
     _calls[name].start()
+
+
+def begin_until_told(world: Any, name: str, method: str) -> None:
+    """Wait with a function that looks at more than the elements: `tell` ends the wait."""
+    told = things[f"{name} told"] = threading.Event()
+    begin(world, name, method, 0, lambda _: told.is_set())
+
+
+def tell(_: Any, name: str) -> None:
+    things[f"{name} told"].set()
 
 
 def begin_turn(world: Any, name: str, method: str) -> None:

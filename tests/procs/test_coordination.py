@@ -333,6 +333,32 @@ def test_wait_for_an_element_leaves_its_owner_in_peace(crew: Crew, wait: str) ->
     assert owner.call(facts.frames) - before < 200
 
 
+@pytest.mark.parametrize("wait", ["wait_until", "await_until"])
+def test_waiter_sends_nothing_while_nothing_changes(crew: Crew, wait: str) -> None:
+    """The engine of the owner looks at the element. The waiter only renews its watch, every five seconds."""
+    cells = crew.array((4, 4), "i4")
+    owner, waiter, _ = crew.children
+    waiter.call(facts.begin, cells, wait, (2, 1), 9)
+    owner.call(facts.frames_in_looks, 5)  # until the watch is there
+    before = waiter.call(facts.frames)
+    served = [owner.call(facts.frames_in_looks, 5) for _ in range(3)]
+    assert min(served) == 0, served
+    renewals = 1 + sum(1 for frames in served if frames)
+    assert max(served) <= 4, served
+    assert waiter.call(facts.frames) - before <= 4 * renewals
+    owner.call(facts.write_locally, cells, (2, 1), 9)
+    assert waiter.call(facts.finish, cells) == 9
+
+
+@pytest.mark.parametrize("wait", ["wait_until", "await_until"])
+def test_function_that_looks_at_more_than_the_elements_ends_its_wait(crew: Crew, wait: str) -> None:
+    cells = crew.array(4, "i4")
+    waiter = crew.others[0]
+    waiter.call(facts.begin_until_told, cells, wait)
+    waiter.call(facts.tell, cells)
+    assert waiter.call(facts.finish, cells) == 0
+
+
 # ---- ends ------------------------------------------------------------------------------------------------------------
 
 

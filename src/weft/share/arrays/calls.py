@@ -33,6 +33,7 @@ __all__ = [
     "DONE",
     "MAPPED",
     "PARK",
+    "RENEW_S",
     "WATCH",
     "APosted",
     "Answer",
@@ -53,9 +54,10 @@ CALL_BYTES_MAX = 4096 - _REQUEST.size
 """Bytes that a request or an answer can carry."""
 # Further outcomes of SyncCore._ask: no lane is idle; the lane has an error; no answer came.
 _NO_LANE, _FAILED, _SILENT = 102, 103, 104
-# The rest as in cpp/bind/asking.cpp. A parked call is canceled and asked again after this time. So a signal that was
-# lost with a process, and a process whose end nobody reported, delay a call no longer than that.
-_PARKED_S = 5.0
+# The rest as in cpp/bind/asking.cpp.
+RENEW_S = 5.0
+"""A parked call is canceled and asked again after so many seconds. So a signal that was lost with a process, and a
+process whose end nobody reported, delay a call no longer than that."""
 # While the owner's NIC has no room for parked calls: pauses between two requests.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 # How long the answer to a cancellation may take; after that the call is given up.
@@ -153,11 +155,20 @@ class _Call:
         return _Call(self.array, self.what, Request(1, CANCEL | more, a=self.number))
 
 
-def ask(core: Any, array: Attached, what: str, request: Request, timeout: float | None, leaves: bool = False) -> Answer:
+def ask(
+    core: Any,
+    array: Attached,
+    what: str,
+    request: Request,
+    timeout: float | None,
+    leaves: bool = False,
+    also: Callable[[], bool] | None = None,
+) -> Answer:
     """One call and its answer, which has the outcome AGAIN if the call was not possible within `timeout` seconds.
 
     A signal handler that raises (Ctrl-C) ends the wait, and the call is withdrawn before (cpp/bind/asking.hpp). leaves:
-    a party that waits no longer leaves its barrier.
+    a party that waits no longer leaves its barrier. also: called from time to time during the wait, which ends with the
+    outcome AGAIN when the function returns true.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     state = request.state
@@ -178,6 +189,7 @@ def ask(core: Any, array: Attached, what: str, request: Request, timeout: float 
             patience,
             state,
             leaves,
+            also,
         )
         outcome, lane = found[0], found[5]
         if outcome not in (_NO_LANE, _FAILED, _SILENT):
@@ -194,7 +206,7 @@ def ask(core: Any, array: Attached, what: str, request: Request, timeout: float 
             raise explain(array, entry, what) from None
         if left == 0:
             raise unanswered(array, what, node.timeout)
-        if deadline is not None and time.monotonic() >= deadline:
+        if (also is not None and also()) or (deadline is not None and time.monotonic() >= deadline):
             return Answer(AGAIN, 0, 0, 0, state, b"")
 
 
@@ -274,7 +286,7 @@ async def aask(
         await posted.start()
         try:
             if waits:
-                await posted.wait(_PARKED_S if left is None else min(left, _PARKED_S))
+                await posted.wait(RENEW_S if left is None else min(left, RENEW_S))
             elif await posted.wait(30.0 if node.timeout is None else node.timeout) is None:
                 await posted.give_up()
                 raise unanswered(array, what, node.timeout)

@@ -210,9 +210,9 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         timeout   seconds; None: no limit.
 
         The thread sleeps until a process changes the elements through Weft. Stores into NumPy arrays, the owner's own
-        and those of `view()`, wake nobody: they are noticed when half of the time waited so far has passed, at
-        the latest after 0.25 s. So are changes of elements that are not contiguous, or have more than 1 KiB. Raises
-        TimedOut; its message has the values that were read last.
+        and those of `view()`, wake nobody: the owner's NIC looks for them, at last every 0.25 s. Elements that are not
+        contiguous, or have more than 1 KiB, are read again and again: when half of the time waited so far has passed,
+        at the latest after 0.25 s. Raises TimedOut; its message has the values that were read last.
         """
         return wait_until(self, index, value, timeout)
 

@@ -1,11 +1,11 @@
 """Waiting for elements of arrays: `t.wait_until`, `t.wait`, and the signals of `t.notify`.
 
-The NIC of the array's owner keeps a watch: the bytes that the waiter has seen. It answers when the bytes differ. It
-looks again after each access that it executes, and whenever a process that writes into its memory by loads and stores
-through Weft wakes it. So the waiter sleeps on its completion queue, and costs nothing.
+The NIC of the array's owner keeps a watch: the bytes that the waiter has seen. The NIC answers when the bytes differ.
+The NIC looks at the bytes after each access that it executes, and whenever a process that writes into the owner's
+memory by loads and stores through Weft wakes it. Stores into NumPy arrays (`array[0] = 7` in the owner, or through a
+view) wake nobody: for them the NIC also looks from time to time, at most a quarter of a second after its last look.
 
-Only stores into NumPy arrays (`array[0] = 7` in the owner, or by a view) wake nobody: so the waiter also asks again
-from time to time. The pauses are half of the time waited so far, at most a quarter of a second.
+So the waiter sleeps on its completion queue. The waiter sends nothing, except that it renews the watch every RENEW_S.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from ... import _nic, errors
 from ..names.waiting import condition, deadline_in
-from .calls import AGAIN, WATCH, APosted, Request, ask
+from .calls import AGAIN, PARK, RENEW_S, WATCH, APosted, Request, ask
 from .checks import Array
 from .explain import timed_out
 from .ordering import strides_of
@@ -67,8 +67,8 @@ class _Look:
         pause = min(max((now - self._began) / 2, _PAUSE_S_MIN), _PAUSE_S_MAX)
         return pause if deadline is None else max(min(pause, deadline - now), 0.0)
 
-    def request(self) -> Request:
-        return Request(1, WATCH | 1, data=self.seen.tobytes())
+    def request(self, flags: int = 0) -> Request:
+        return Request(1, WATCH | flags, data=self.seen.tobytes())
 
 
 def wait_until(array: RemoteArray, index: Any, value: Any, timeout: float | None) -> Any:
@@ -148,8 +148,11 @@ def _wait(
     call: str,
 ) -> Any:
     look = _Look(array, index)
+    found: Any = None
     core = _nic.SyncCore()
     looks = 0
+    # A function may depend on more than the elements.
+    also = (lambda: holds(found)) if callable(value) else None
     while True:
         found = look.read()
         if holds(found):
@@ -162,12 +165,10 @@ def _wait(
         if not look.watchable:
             time.sleep(look.pause(deadline))
             continue
-        # Each request compares the bytes at once, then waits until they differ: nothing is read meanwhile.
-        while ask(core, look.part, call, look.request(), look.pause(deadline)).outcome == AGAIN:
-            if holds(found):  # a function may depend on more than the elements
-                return found
-            if deadline is not None and time.monotonic() >= deadline:
-                break
+        # The owner's NIC compares the bytes at once, then keeps the request until they differ.
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        if ask(core, look.part, call, look.request(), left, also=also).outcome == AGAIN and also is not None and also():
+            return found
 
 
 async def _await(
@@ -182,7 +183,10 @@ async def _await(
     import asyncio
 
     look = _Look(array, index)
+    found: Any = None
     posted: APosted | None = None
+    # A function may depend on more than the elements.
+    also = (lambda: holds(found)) if callable(value) else None
     try:
         while True:
             found = await look.aread()
@@ -190,16 +194,26 @@ async def _await(
                 return found
             if deadline is not None and time.monotonic() >= deadline:
                 raise _late(array, index, value, timeout, found, call)
-            pause = look.pause(deadline)
             if not look.watchable:
-                await asyncio.sleep(pause)
-            elif posted is None:
-                node = array._node
-                assert node is not None
-                posted = APosted(look.part, call, look.request(), node._loop_lane(asyncio.get_running_loop(), call))
-                await posted.start()
-            if posted is not None and await posted.wait(pause) is not None:
+                await asyncio.sleep(look.pause(deadline))
+                continue
+            node = array._node
+            assert node is not None
+            posted = APosted(look.part, call, look.request(PARK), node._loop_lane(asyncio.get_running_loop(), call))
+            await posted.start()
+            renewal = time.monotonic() + RENEW_S
+            until = renewal if deadline is None else min(deadline, renewal)
+            answer = None
+            while answer is None and time.monotonic() < until:
+                answer = await posted.wait(until - time.monotonic() if also is None else look.pause(until))
+                if answer is None and also is not None and also():
+                    return found
+            if answer is None and until == renewal:
+                answer = await posted.end()
+            if answer is not None:
                 posted = None
+                if answer.outcome == AGAIN:  # the owner's NIC has no room for this watch
+                    await asyncio.sleep(look.pause(deadline))
     finally:
         if posted is not None:
             posted.abandon()
