@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <cassert>
 #include <mutex>
 
 // Under AddressSanitizer each object is an allocation of its own, so that uses after its end are found.
@@ -88,6 +89,7 @@ void Slab::unlist(Block* block) noexcept {
 }
 
 Slab::Block* Slab::new_block() {
+  lock_.assert_held();
   void* room =
       ::mmap(nullptr, 2 * kBlockBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) throw std::bad_alloc();
@@ -130,6 +132,7 @@ void* Slab::take() {
       populate(block);
     slot = reinterpret_cast<std::byte*>(block) + at;
   }
+  assert(block->taken < slots_ && "a listed block has a free slot");
   if (++block->taken == slots_) [[unlikely]]
     unlist(block);
   return slot;
@@ -142,6 +145,7 @@ void Slab::give(void* slot) noexcept {
   }
   const std::lock_guard lock(lock_);
   auto* block = reinterpret_cast<Block*>(reinterpret_cast<uintptr_t>(slot) & ~(kBlockBytes - 1));
+  assert(block->taken != 0 && "a slot is given once");
   auto* freed = static_cast<Slot*>(slot);
   freed->next = block->free;
   block->free = freed;
@@ -157,6 +161,7 @@ void Slab::give(void* slot) noexcept {
 
 // One such block is kept, against repeated mapping.
 void Slab::retire(Block* block) noexcept {
+  lock_.assert_held();
   unlist(block);
   if (spare_ == nullptr) {
     spare_ = block;
@@ -165,5 +170,31 @@ void Slab::retire(Block* block) noexcept {
   --blocks_;
   free_block(block);
 }
+
+#if !defined(NDEBUG)
+void Slab::check() {
+  const std::lock_guard lock(lock_);
+  size_t listed = 0;
+  const Block* before = nullptr;
+  for (const Block* block = open_; block != nullptr; before = block, block = block->next) {
+    ++listed;
+    assert(block->previous == before && "a block knows its neighbours");
+    assert(block->taken < slots_ && block->used <= slots_ && "a listed block has a free slot");
+    size_t given = 0;
+    for (const Slot* slot = block->free; slot != nullptr; slot = slot->next) {
+      assert(given < block->used && "a slot is free once");
+      ++given;
+    }
+    assert(given == block->used - block->taken && "a slot that was used is taken, or free");
+  }
+  assert((spare_ == nullptr || spare_->taken == 0) && "no slot of the spare block is taken");
+  assert(listed + (spare_ != nullptr ? 1 : 0) <= blocks_ && "blocks are counted");
+}
+
+void Slab::check_all() {
+  const std::lock_guard lock(g_all_lock);
+  for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->check();
+}
+#endif
 
 }  // namespace weft

@@ -28,6 +28,10 @@ class Slab {
 
   [[nodiscard]] size_t blocks() const noexcept { return blocks_; }
   [[nodiscard]] size_t slots_per_block() const noexcept { return slots_; }
+#if !defined(NDEBUG)
+  void check();
+  static void check_all();
+#endif
 
  private:
   struct Slot {

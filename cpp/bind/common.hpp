@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cassert>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,7 +36,8 @@ namespace weft::bind {
 // and it continues.
 class ReleasedGil {
  public:
-  ReleasedGil() : ends_(ends()), state_(PyEval_SaveThread()) {}
+  ReleasedGil()
+      : ends_(ends()), state_((assert(PyGILState_Check() && "the caller has the GIL"), PyEval_SaveThread())) {}
   ~ReleasedGil() noexcept(false) {
     while (!ends_ && ends()) ::pause();
     PyEval_RestoreThread(state_);

@@ -1,6 +1,8 @@
 // cpp/bind/seam.cpp: the object whose lock stands for the GIL, and references to objects that may be going.
 #include "bind/seam.hpp"
 
+#include <cassert>
+
 #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX < 0x030e0000
 bool nb_try_inc_ref(PyObject* object) noexcept;  // nanobind's own, for Python 3.13; CPython has one since 3.14
 #endif
@@ -26,6 +28,7 @@ PyObject* still_alive(PyObject* object) noexcept {
 void make_seam() {}
 
 PyObject* still_alive(PyObject* object) noexcept {
+  assert(PyGILState_Check() && Py_REFCNT(object) > 0 && "nobody destroys the object now");
   return Py_NewRef(object);
 }
 #endif

@@ -1,4 +1,6 @@
 // cpp/call/deferred.cpp: see deferred.hpp.
+#include <cassert>
+
 #include "call/deferred.hpp"
 
 #include "mem/guard.hpp"
@@ -13,6 +15,7 @@ using nic::Work;
 // Replaces the operation's data by a copy, if the call is one with FI_INJECT. `device` data stays where it is.
 Refusal copy_injected(uint64_t flags, Work* work) {
   if ((flags & nic::flag::kInject) == 0 || work->device != 0) return Refusal::none;
+  assert(work->held.empty() && nic::sum_bytes(work->local) == work->total);
   work->held.resize(work->total);
   if (nic::gather(work->local, 0, work->held.data(), work->total) != Status::ok) return Refusal::no_page;
   work->local.set(iovec{work->held.data(), work->held.size()});
@@ -21,6 +24,7 @@ Refusal copy_injected(uint64_t flags, Work* work) {
 
 Refusal fill_common(nic::Endpoint& ep, uint64_t dest, uint64_t flags, uint64_t context, uint64_t data, uint64_t total,
                     Work* work) {
+  assert(work->ep == nullptr && "a piece of work is filled once");
   work->ep = ep.shared_from_this();
   work->flags = flags & ~nic::flag::kMore;
   work->context = context;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/slab.hpp"
 #include "host/trace_file.hpp"
 #include "host/viewers.hpp"
 #include "host/world.hpp"
@@ -44,6 +45,15 @@ class HostNic {
   [[nodiscard]] mem::RegistrationCache& cache() noexcept { return *cache_; }
   [[nodiscard]] HostWorld& world() noexcept { return *world_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
+#if !defined(NDEBUG)
+  // Ends the process if the NIC, its memory table, its ring or a slab contradicts itself. The caller holds no lock.
+  void check() {
+    nic_->check();
+    table_->check();
+    if (shm_) shm_->check();
+    Slab::check_all();
+  }
+#endif
   void before_fork() {
     nic_->before_fork();
     cache_->before_fork();

@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "link/shm_peer.hpp"
@@ -31,6 +32,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   // Checked under the lock: drop_conn() takes the lock after die(), so no chunk is staged after the peer's chunks were
   // given back.
   if (peer.dead()) return Status::peer_gone;
+  assert(payload.size() <= wire::kStagedPayloadMax && "the NIC cuts payloads to the peer's payload_max");
   frame.payload_length = static_cast<uint32_t>(payload.size());
   frame.where = wire::PayloadWhere::none;
   constexpr uint32_t kNoChunk = ~uint32_t{0};
@@ -87,6 +89,7 @@ Status ShmLink::submit_brief(Peer& base, const wire::Brief& brief, const std::by
   auto& peer = static_cast<ShmPeer&>(base);
   const std::lock_guard lock(peer.submit_lock);  // as in submit()
   if (peer.dead()) return Status::peer_gone;
+  assert(brief.rest <= wire::kBriefRestMax && "a brief fits in a slot");
   const ring::Claim slot = peer.producer->try_claim_briefly();
   if (!slot) return Status::again;
   std::byte* const out = slot.payload().data();
@@ -248,6 +251,7 @@ void ShmLink::frames_were_lost() {
 // While peers share the ring, a timer audits the ring once a second: a peer may have overwritten a frame, or the word
 // that tells producers that we sleep, and then no doorbell wakes us.
 void ShmLink::watch_shared() {
+  mutex_.assert_held();
   const bool wanted = std::ranges::any_of(
       conns_, [](const auto& c) { return c.second.state == ConnState::live && !c.second.is_private; });
   if (wanted == audit_timer_on_) return;
@@ -258,6 +262,7 @@ void ShmLink::watch_shared() {
 }
 
 void ShmLink::audit_shared() {
+  mutex_.assert_held();
   drain_eventfd(audit_timer_.get());
   const std::lock_guard ring(shared_.inbox_mutex);
   auto& consumer = shared_.inbox.consumer;
@@ -266,8 +271,8 @@ void ShmLink::audit_shared() {
   }
 }
 
-// Requires inbox_mutex of the shared area.
 void ShmLink::store_hint() noexcept {
+  shared_.inbox_mutex.assert_held();
   const auto hint = shared_.inbox.consumer.hint();
   hint_free_.store(hint.free, std::memory_order_relaxed);
   hint_word_.store(hint.word, std::memory_order_relaxed);

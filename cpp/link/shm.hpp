@@ -72,6 +72,12 @@ class ShmLink final : public Link {
   [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override;
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
 
+#if !defined(NDEBUG)
+  void check() {  // of the shared ring
+    const std::lock_guard lock(shared_.inbox_mutex);
+    shared_.inbox.consumer.check();
+  }
+#endif
   // A copy has found its peer dead: the next poll_events() checks all peers and reports the death.
   void notice_death();
 

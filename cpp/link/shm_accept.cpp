@@ -12,6 +12,7 @@
 namespace weft::link {
 
 void ShmLink::accept_all(uint32_t listener_id) {
+  mutex_.assert_held();
   for (;;) {
     const int listener = listeners_.at(listener_id).fd.get();
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -61,6 +62,7 @@ void ShmLink::accept_all(uint32_t listener_id) {
 // Too many callers lack a greeting: evicts the oldest, which has had the most time. The list has no callers that have
 // greeted.
 bool ShmLink::evict_oldest_pending() {
+  mutex_.assert_held();
   while (!pending_.empty()) {
     const uint32_t id = pending_.front();
     pending_.pop_front();

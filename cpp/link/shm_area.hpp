@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -85,6 +86,7 @@ class Staging {
   }
   void give_back(uint32_t chunk) noexcept {
     const std::lock_guard lock(lock_);
+    assert(chunk < shape_.chunk_count && free_.size() < shape_.chunk_count && "a chunk is given back once");
     free_.push_back(chunk);  // allocates nothing: the capacity holds all chunks
   }
   [[nodiscard]] std::byte* chunk(uint32_t index) const noexcept {
@@ -92,6 +94,7 @@ class Staging {
   }
   // Counter: staged payloads of this producer that we have consumed.
   [[nodiscard]] std::atomic<uint64_t>& consumed(uint32_t producer) const noexcept {
+    assert(producer < shape_.producer_count && "the producer has a counter");
     return reinterpret_cast<std::atomic<uint64_t>*>(memory_.data())[producer];
   }
   [[nodiscard]] size_t bytes() const noexcept { return memory_.size(); }

@@ -57,6 +57,7 @@ Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shar
 
 // `is_private`: the connection gets an area of its own.
 Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<void> token, bool is_private) {
+  mutex_.assert_held();
   Conn conn;
   conn.fd = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!conn.fd.valid()) return Status::no_memory;
@@ -110,6 +111,7 @@ Status ShmLink::start_connect(const wire::EpAddress& address, std::shared_ptr<vo
 
 // Calls again, because the other side asked for it (wants_private, busy).
 void ShmLink::call_again(uint32_t conn_id, bool is_private) {
+  mutex_.assert_held();
   Conn& conn = conns_.at(conn_id);
   for (auto& token : std::exchange(conn.tokens, {})) {
     retries_.push_back({conn.address, std::move(token), clock_.now_ns() + kHandshakeNs, is_private});

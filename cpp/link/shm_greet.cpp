@@ -31,11 +31,13 @@ Mapping map_checked(int fd, size_t size, bool writable, const char* what) {
 }  // namespace
 
 void ShmLink::note(const wire::EpAddress& address, const std::string& what) {
+  mutex_.assert_held();
   if (reasons_.size() >= kReasonsMax) reasons_.clear();
   reasons_[address] = what;
 }
 
 void ShmLink::on_packet(uint32_t conn_id) {
+  mutex_.assert_held();
   constexpr int kPacketsMax = 64;  // per round, so that one peer does not delay the others
   bool was_reset = false;
   for (int packet = 0; packet < kPacketsMax; ++packet) {
@@ -222,6 +224,7 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
 
 void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                        std::span<const std::byte> tail) {
+  mutex_.assert_held();
   Conn& conn = conns_.at(conn_id);
   const auto listener = listeners_.find(conn.listener);
   wire::RejectReason why = wire::RejectReason::none;
@@ -258,6 +261,7 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
 
 // Publishes the peer: polls take its frames from now on.
 void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
+  mutex_.assert_held();
   Conn& conn = conns_.at(conn_id);
   peer->conn_id = conn_id;
   conn.state = ConnState::live;
@@ -277,6 +281,7 @@ void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
 
 void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector<UniqueFd>& fds,
                          std::span<const std::byte> tail) {
+  mutex_.assert_held();
   Conn& conn = conns_.at(conn_id);
   // One connection per direction: if we already called this NIC for another endpoint, use that connection and drop the
   // new one. Do not reuse a connection that the other side made: when two NICs call each other at once, each would drop

@@ -57,6 +57,7 @@ void ShmLink::hang_up(Peer& base, Status why) noexcept {
 }
 
 void ShmLink::drop_hung_up() {
+  mutex_.assert_held();
   if (!hang_ups_.exchange(false, std::memory_order_seq_cst)) return;
   std::vector<std::pair<uint32_t, Status>> found;
   for (const auto& [id, conn] : conns_) {
@@ -71,6 +72,7 @@ void ShmLink::drop_hung_up() {
 }
 
 void ShmLink::drop_conn(uint32_t conn_id, Status why) {
+  mutex_.assert_held();
   const auto it = conns_.find(conn_id);
   if (it == conns_.end()) return;
   Conn conn = std::move(it->second);

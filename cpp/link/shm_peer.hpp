@@ -86,8 +86,9 @@ class ShmPeer final : public Peer {
   }
   [[nodiscard]] bool is_private() const noexcept { return own_area != nullptr; }
   [[nodiscard]] int segment_fd(uint32_t i) const noexcept override { return segment_fds[i].get(); }
-  // Frees the chunks that the peer has consumed. Requires submit_lock.
+  // Frees the chunks that the peer has consumed.
   void reclaim() noexcept {
+    submit_lock.assert_held();
     if (staged.empty()) return;
     for (const uint64_t count = consumed(); staged_freed < count && !staged.empty(); ++staged_freed) {
       area->staging.give_back(staged.front());

@@ -43,6 +43,7 @@ ShmLink::~ShmLink() {
 }
 
 uint32_t ShmLink::take_producer_id() {
+  mutex_.assert_held();
   if (free_producers_.empty()) return 0;
   const uint32_t id = free_producers_.front();
   free_producers_.pop_front();

@@ -110,6 +110,7 @@ void TcpLink::arm(bool armed) {
 // Unarmed, many connections: polls query the set, which then wakes no thread. Sets are level-triggered: data present
 // when the set is armed wakes the engine at once.
 void TcpLink::watch() {
+  mutex_.assert_held();
   if (!events_) return;
   const bool armed = armed_.load(std::memory_order_relaxed), each = live_.size() <= kAskEach;
   const bool all = armed || !each;
@@ -188,6 +189,7 @@ bool TcpLink::may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) 
 // ---- lost connections, timers ------------------------------------------------------------------------------------
 
 void TcpLink::note(const wire::HostAddress& host, const std::string& what) {
+  mutex_.assert_held();
   if (reasons_.size() >= kReasonsMax) reasons_.clear();
   if (host.family != 0) reasons_[host] = what;
   if (log_.size() >= kLogMax) log_.pop_front();
@@ -196,11 +198,13 @@ void TcpLink::note(const wire::HostAddress& host, const std::string& what) {
 }
 
 void TcpLink::happen(Happened&& what) {
+  mutex_.assert_held();
   happened_.push_back(std::move(what));
   happened_count_.store(happened_.size(), std::memory_order_release);
 }
 
 void TcpLink::drop(const std::shared_ptr<TcpPeer>& peer) {
+  mutex_.assert_held();
   const Status status = peer->broken() != Status::ok ? peer->broken() : Status::peer_gone;
   happened_.reserve(happened_.size() + peer->asked.size() +
                     1);  // if this throws, nothing has changed and the next poll tries again
@@ -221,6 +225,7 @@ void TcpLink::drop(const std::shared_ptr<TcpPeer>& peer) {
 }
 
 void TcpLink::tick() {
+  mutex_.assert_held();
   uint64_t expirations;
   (void)!::read(timer_.get(), &expirations, sizeof(expirations));
   const uint64_t now = clock_.now_ns();

@@ -33,6 +33,7 @@ void turn_away(int fd) noexcept {
 }  // namespace
 
 void TcpLink::accept_all() {
+  mutex_.assert_held();
   for (;;) {
     sockaddr_storage from;
     socklen_t length = sizeof(from);
@@ -77,6 +78,7 @@ void TcpLink::accept_all() {
 // config_.hurry_ns for its next message. At the limit, or when only reserved descriptors are left, the oldest caller
 // without a hello is evicted.
 bool TcpLink::has_room_for(UniqueFd& fd, const wire::HostAddress& from) {
+  mutex_.assert_held();
   const auto callers = [&](const wire::HostAddress* of) {
     return static_cast<size_t>(std::ranges::count_if(pending_, [&](const auto& entry) {
       return !entry.second.outbound && (of == nullptr || same_origin(entry.second.remote, *of));
@@ -96,6 +98,7 @@ bool TcpLink::has_room_for(UniqueFd& fd, const wire::HostAddress& from) {
 
 // Ends the greetings of callers whose next message is overdue.
 void TcpLink::hurry_callers(const wire::HostAddress* of) {
+  mutex_.assert_held();
   const uint64_t now = clock_.now_ns();
   std::vector<uint64_t> slow;
   for (const auto& [id, p] : pending_) {
@@ -116,6 +119,7 @@ void TcpLink::hurry_callers(const wire::HostAddress* of) {
 // Evicts the oldest caller (of that address) without a hello, which has had the most time. A caller that has sent its
 // hello stays: it is one round trip away from its proof.
 bool TcpLink::evict_silent(const wire::HostAddress* of) {
+  mutex_.assert_held();
   std::vector<uint64_t> silent;  // oldest first
   for (const auto& [id, p] : pending_) {
     if (!p.outbound && !p.heard && (of == nullptr || same_origin(p.remote, *of))) silent.push_back(id);

@@ -76,6 +76,7 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
 // Finds the newest connection: an older one may lead to a process that has been replaced, or may be lost on the peer's
 // side only.
 std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t vni) const {
+  mutex_.assert_held();
   for (auto it = live_.rbegin(); it != live_.rend(); ++it) {
     const TcpPeer& peer = **it;
     if (peer.about.vni == vni && peer.about.host == host && !peer.dead() && peer.broken() == Status::ok) return *it;
@@ -85,6 +86,7 @@ std::shared_ptr<TcpPeer> TcpLink::find(const wire::HostAddress& host, uint16_t v
 
 // Resolving threads call this too, so it must not open a connection: only the polling thread changes live_.
 void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
+  mutex_.assert_held();
   if (const auto peer = find(route.host, call_.address.vni)) {
     ask(*peer, route, std::move(call_));
     return;
@@ -106,6 +108,7 @@ void TcpLink::reach(const Route& route, TcpPeer::Call call_, bool may_wait) {
 }
 
 void TcpLink::ask(TcpPeer& peer, const Route& route, TcpPeer::Call call_) {
+  mutex_.assert_held();
   if (peer.asks_open >= wire::kTcpAsksMax) {  // retried when earlier resolves have been answered
     retries_.push_back({std::move(call_), clock_.now_ns() + kRetryNs});
     return;
@@ -134,6 +137,7 @@ Handshake::Self TcpLink::self(const wire::HostAddress& remote) {
 }
 
 void TcpLink::call(const Route& route, TcpPeer::Call call_) {
+  mutex_.assert_held();
   sockaddr_storage name;
   const socklen_t length = to_sockaddr(route.host, &name);
   Pending p;

@@ -47,6 +47,7 @@ std::string why_of(wire::TcpReject reason, uint16_t version) {
 
 // Reads the hellos that have arrived, so that greets() knows the callers. The polling thread reads the proofs.
 void TcpLink::take_hellos() {
+  mutex_.assert_held();
   if (!listener_.valid()) return;
   accept_all();
   std::vector<uint64_t> silent;
@@ -60,6 +61,7 @@ void TcpLink::take_hellos() {
 
 // True if the NIC at `host` has called us and its greeting is under way.
 bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
+  mutex_.assert_held();
   return std::ranges::any_of(pending_, [&](const auto& entry) {
     const Pending& p = entry.second;
     return p.heard && p.hello.vni == vni && seen_as(p.remote, p.hello.listen) == host;
@@ -70,6 +72,7 @@ bool TcpLink::greets(const wire::HostAddress& host, uint16_t vni) const {
 // the NIC with the smaller uuid keeps its own connection. A caller that does not listen is never rejected for this
 // reason.
 bool TcpLink::crosses_ours(const Pending& p) {
+  mutex_.assert_held();
   const wire::Greeting& hello = p.hello;
   if (p.outbound || hello.listen.family == 0 || !(uuid_ < hello.uuid)) return false;
   const wire::HostAddress caller = seen_as(p.remote, hello.listen);
@@ -91,6 +94,7 @@ bool TcpLink::crosses_ours(const Pending& p) {
 }
 
 void TcpLink::on_pending(uint64_t id, uint32_t events) {
+  mutex_.assert_held();
   const auto it = pending_.find(id);
   if (it == pending_.end()) return;
   Pending& p = it->second;
@@ -120,6 +124,7 @@ void TcpLink::on_pending(uint64_t id, uint32_t events) {
 // Answering a hello costs about 0.3 ms, sending one costs an attacker nothing. So answer only a few hellos per round
 // and serve open connections in between.
 void TcpLink::answer_hellos() {
+  mutex_.assert_held();
   for (size_t answered = 0; answered < kAnswersMax && !unanswered_.empty();) {
     const uint64_t id = unanswered_.front();
     unanswered_.pop_front();
@@ -132,6 +137,7 @@ void TcpLink::answer_hellos() {
 }
 
 void TcpLink::hear(uint64_t id, bool hello_only) {
+  mutex_.assert_held();
   Pending& p = pending_.at(id);
   for (;;) {
     const ssize_t n = ::recv(p.fd.get(), p.in.data() + p.have, p.in.size() - p.have, MSG_DONTWAIT);
@@ -176,6 +182,7 @@ void TcpLink::hear(uint64_t id, bool hello_only) {
 }
 
 void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
+  mutex_.assert_held();
   Pending& p = pending_.at(id);
   wire::Greeting out;
   const auto crossed = [&] {
@@ -228,6 +235,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
 }
 
 void TcpLink::go_live(uint64_t id) {
+  mutex_.assert_held();
   auto node = pending_.extract(id);
   Pending& p = node.mapped();
   events_->remove(p.fd.get());
@@ -251,6 +259,7 @@ void TcpLink::go_live(uint64_t id) {
 }
 
 void TcpLink::give_up(uint64_t id, Status status, const std::string& why) {
+  mutex_.assert_held();
   auto node = pending_.extract(id);
   Pending& p = node.mapped();
   events_->remove(p.fd.get());

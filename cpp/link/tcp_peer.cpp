@@ -118,6 +118,7 @@ void TcpPeer::watch(bool watched) {
 }
 
 void TcpPeer::want_out(bool wanted) {
+  send_mutex_.assert_held();
   if (wants_out_ == wanted) return;
   wants_out_ = wanted;
   full_.store(wanted, std::memory_order_relaxed);
@@ -129,6 +130,7 @@ void TcpPeer::want_out(bool wanted) {
 }
 
 std::byte* TcpPeer::room(size_t bytes) {
+  send_mutex_.assert_held();
   if (out_.size() - out_end_ < bytes) [[unlikely]] {
     if (out_at_ != 0) {  // reuse the space of bytes already sent
       std::memmove(out_.data(), out_.data() + out_at_, out_bytes());
@@ -141,11 +143,13 @@ std::byte* TcpPeer::room(size_t bytes) {
 }
 
 void TcpPeer::emit_done() {
+  send_mutex_.assert_held();
   std::byte* packet = room(wire::kPacketBytesMax);
   out_end_ += wire::emit_packet(keys_.send, wire::PacketType::done, std::exchange(answer_, {}), packet);
 }
 
 bool TcpPeer::flush_locked() {
+  send_mutex_.assert_held();
   bool any = false;
   out_cost_ = 0;
   if (answer_.there != 0) emit_done();

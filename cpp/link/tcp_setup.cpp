@@ -34,6 +34,7 @@ TcpLink::~TcpLink() {
 // Opens the link's descriptors at its first use: a process that uses only its own host needs none. False: the process
 // has no descriptor left.
 bool TcpLink::start() {
+  mutex_.assert_held();
   if (events_) return true;
   try {
     timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));

@@ -2,6 +2,7 @@
 #include "mem/cache.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <mutex>
 
 #include "base/status.hpp"
@@ -202,6 +203,7 @@ void RegistrationCache::release(Node* node) noexcept {
   // SYNC POINT: release: our reads of the node end before its reuse; acquire: for the thread that reuses the node.
   if (node->references.fetch_sub(1, std::memory_order_acq_rel) != 1) [[likely]]
     return;
+  assert(!node->indexed && "the index holds a reference to its nodes");
   const std::lock_guard guard(lock_);
   node->left = free_;
   free_ = node;
@@ -210,12 +212,14 @@ void RegistrationCache::release(Node* node) noexcept {
 // ---- changes -----------------------------------------------------------------------------------------------------
 
 void RegistrationCache::look_at_changes(Garbage& garbage) {
+  lock_.assert_held();
   log_.drain([&](const Change& change) {
     counts_.invalidations += invalidate(kHmemSystem, change.begin, change.end, garbage);
   });
 }
 
 size_t RegistrationCache::invalidate(uint32_t iface, uint64_t begin, uint64_t end, Garbage& garbage) {
+  lock_.assert_held();
   for (Miss* miss = misses_under_way_; miss != nullptr; miss = miss->next_) {
     if (miss->iface_ == iface && miss->begin_ < end && begin < miss->end_) miss->dirty_ = true;
   }
@@ -265,6 +269,8 @@ size_t RegistrationCache::flush(bool lru_only) {
 }
 
 void RegistrationCache::remove(Space& space, Node* node, Garbage& garbage) {
+  lock_.assert_held();
+  assert(node->indexed && counts_.entries != 0 && counts_.bytes >= node->mapping.length);
   garbage.ranges.push_back({std::move(node->monitor), node->subscribed_begin, node->subscribed_end});
   space.root = erase(space.root, node);
   unlink(node);
@@ -280,6 +286,7 @@ void RegistrationCache::remove(Space& space, Node* node, Garbage& garbage) {
 }
 
 bool RegistrationCache::make_room(uint64_t bytes, Garbage& garbage) {
+  lock_.assert_held();
   if (bytes > limits_.bytes_max) return false;
   const auto fits = [&] { return counts_.entries < limits_.count_max && counts_.bytes <= limits_.bytes_max - bytes; };
   // One pass from the oldest node on. Held nodes move to the front, so that the next pass does not meet them again.
@@ -305,6 +312,7 @@ void RegistrationCache::clear_away(Garbage& garbage) noexcept {
 // ---- the tree ----------------------------------------------------------------------------------------------------
 
 RegistrationCache::Space* RegistrationCache::space_of(uint32_t iface, uint64_t device) noexcept {
+  lock_.assert_held();
   for (const auto& space : spaces_) {
     if (space->iface == iface && space->device == device) return space.get();
   }
@@ -405,6 +413,7 @@ void RegistrationCache::overlapping(Node* root, uint64_t begin, uint64_t end, st
 // ---- by use ------------------------------------------------------------------------------------------------------
 
 void RegistrationCache::unlink(Node* node) noexcept {
+  lock_.assert_held();
   if (node != newest_ && node->newer == nullptr) return;  // not in the list yet
   (node->newer != nullptr ? node->newer->older : newest_) = node->older;
   (node->older != nullptr ? node->older->newer : oldest_) = node->newer;
@@ -412,6 +421,7 @@ void RegistrationCache::unlink(Node* node) noexcept {
 }
 
 void RegistrationCache::to_front(Node* node) noexcept {
+  lock_.assert_held();
   unlink(node);
   node->older = newest_;
   (newest_ != nullptr ? newest_->newer : oldest_) = node;
@@ -419,6 +429,7 @@ void RegistrationCache::to_front(Node* node) noexcept {
 }
 
 RegistrationCache::Node* RegistrationCache::take_node() {
+  lock_.assert_held();
   if (free_ == nullptr) {
     nodes_.push_back(std::make_unique<Node[]>(kNodesAtOnce));
     for (size_t i = 0; i < kNodesAtOnce; ++i) {

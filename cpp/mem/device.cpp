@@ -112,6 +112,7 @@ bool Devices::remove_window(uint64_t base, const std::byte* at) noexcept {
 }
 
 std::byte* Devices::near(const Side& side, size_t length) const noexcept {
+  windows_mutex_.assert_held();
   const auto address = reinterpret_cast<uint64_t>(side.at);
   if (!side.device) return reinterpret_cast<std::byte*>(address);
   for (const Window& w : windows_) {

@@ -69,6 +69,7 @@ uint64_t HeldPages::hold(const void* owner, uint64_t address, uint64_t length, b
 
 // Moves a page to the file. The kernel copies the bytes, so an unreadable page makes pwrite() fail instead of faulting.
 bool HeldPages::move(uint64_t begin, uint64_t end, bool kept) {
+  mutex_.assert_held();
   const uint64_t length = end - begin;
   if (::pwrite(file_.get(), at(begin), length, static_cast<off_t>(begin)) != static_cast<ssize_t>(length)) return false;
   if (!map_fixed(begin, length, MAP_SHARED, file_.get())) return false;
@@ -103,6 +104,7 @@ void HeldPages::release(const void* owner) noexcept {
 
 // Gives the process a private copy of the page, unless other memory is mapped at the address now.
 void HeldPages::make_own(uint64_t page, const Page& what) noexcept {
+  mutex_.assert_held();
   try {
     if (!is_mapped_from(page, page + g_page_size, what.inode)) return;
   } catch (const std::exception&) {  // the maps cannot be read: the page stays as it is

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -283,6 +284,7 @@ void Ledger::drop(uint32_t slot, const Who& who) {
 }
 
 bool Ledger::take(uint32_t slot, size_t kind, int32_t count) {
+  assert(slot < kSlotsMax && kind < kKinds && count >= 0);
   Slot& mine = slots()[slot];
   uint64_t word = mine.words[kind].load(std::memory_order_relaxed);
   while (static_cast<int32_t>(low_of(word)) >= count) {  // kDirect makes the number negative
@@ -295,6 +297,7 @@ bool Ledger::take(uint32_t slot, size_t kind, int32_t count) {
 }
 
 void Ledger::give(uint32_t slot, size_t kind, int32_t count) {
+  assert(slot < kSlotsMax && kind < kKinds && count >= 0);
   if (count == 0) return;
   Slot& mine = slots()[slot];
   const auto more = static_cast<uint32_t>(count);
@@ -346,5 +349,32 @@ std::vector<Ledger::Held> Ledger::held() {
   }
   return found;
 }
+
+#if !defined(NDEBUG)
+void Ledger::check() {
+  const Lock lock(*this);
+  const Head& h = head();
+  assert(h.rows_used <= kRowsMax && h.slots_used <= kSlotsMax);
+  std::vector<Row> sums(h.rows_used);
+  for (const Slot* slot = slots(); slot != slots() + h.slots_used; ++slot) {
+    if (slot->service == 0) continue;
+    assert(slot->row < h.rows_used && rows()[slot->row].service == slot->service && "a slot has its service's row");
+    ++sums[slot->row].users;
+    for (size_t k = 0; k < kKinds; ++k) {
+      assert(slot->used(k) >= 0 && "no process has returned more than it took");
+      sums[slot->row].held[k] += slot->held(k);
+    }
+  }
+  Counts kept{};
+  for (uint32_t i = 0; i < h.rows_used; ++i) {
+    const Row& row = rows()[i];
+    if (row.service == 0) continue;
+    assert(row.users == sums[i].users && "a row counts its users");
+    assert(row.held == sums[i].held && "a row has the sum of what its users hold");
+    for (size_t k = 0; k < kKinds; ++k) kept[k] += std::max(row.held[k], row.reserved[k]);
+  }
+  assert(kept == h.kept && "the head has the sum of what is held or reserved");
+}
+#endif
 
 }  // namespace weft::mem

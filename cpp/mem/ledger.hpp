@@ -72,6 +72,9 @@ class Ledger {
   // The number that a service can still take; negative if others have taken what was reserved for it later.
   [[nodiscard]] int32_t there(uint32_t service, size_t kind);
   [[nodiscard]] std::vector<Held> held();  // what is in use, without the units in caches
+#if !defined(NDEBUG)
+  void check();  // of a file that no stranger has written into
+#endif
 
  private:
   struct Head;

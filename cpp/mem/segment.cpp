@@ -7,6 +7,7 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 
 #include "base/status.hpp"
@@ -34,6 +35,7 @@ SegmentSet::~SegmentSet() {
 }
 
 SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
+  mutex_.assert_held();
   if (segments_.size() >= kSegmentCountMax) {
     throw Error(fi_err::kENOMEM, "cannot allocate " + std::to_string(bytes) + " bytes: all " +
                                      std::to_string(kSegmentCountMax) + " segments are in use; free arrays first");
@@ -63,6 +65,7 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
 }
 
 SegmentPlace SegmentSet::take(size_t size, const Addresses& not_over) {
+  mutex_.assert_held();
   // Large arrays start at a huge page boundary, so that the kernel can use huge pages.
   const size_t align = size >= kHugePage ? kHugePage : kAllocationAlign;
   if (log_.pending()) look_at_changes();
@@ -144,6 +147,7 @@ std::byte* SegmentSet::allocate_at(std::byte* address, size_t bytes, bool replac
 }
 
 SegmentPlace SegmentSet::place_of(std::byte* live) const noexcept {
+  mutex_.assert_held();
   if (const auto placed = placed_.find(reinterpret_cast<uint64_t>(live)); placed != placed_.end()) {
     return {placed->second.segment, placed->second.offset};
   }
@@ -198,6 +202,7 @@ bool SegmentSet::overlay(std::byte* address, size_t bytes, std::byte* source) {
 
 // Puts the segment's own pages back, so that the place can be allocated again.
 void SegmentSet::end_overlay(std::byte* address, const SegmentPlace& place, uint64_t size) noexcept {
+  mutex_.assert_held();
   const Segment& segment = *segments_[place.segment];
   const int how = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
   if (::mmap(address, size, PROT_READ | PROT_WRITE, how, segment.fd.get(), static_cast<off_t>(place.offset)) ==
@@ -266,6 +271,7 @@ void SegmentSet::expose(Segment& segment, uint64_t offset, uint64_t length) noex
 }
 
 bool SegmentSet::exposed(const SegmentPlace& place, uint64_t length) const noexcept {
+  mutex_.assert_held();
   const Segment& segment = *segments_[place.segment];
   const uint64_t last = (place.offset + length - 1) / kExposedBytes;
   for (uint64_t i = place.offset / kExposedBytes; i <= last; ++i) {
@@ -335,6 +341,8 @@ uint64_t SegmentSet::resting_bytes() {
 }
 
 void SegmentSet::release(const SegmentPlace& place, uint64_t size) noexcept {
+  mutex_.assert_held();
+  assert(place.segment < segments_.size() && size % kAllocationAlign == 0 && "whole pages of a segment");
   Segment& segment = *segments_[place.segment];
   if (size >= kPunchBytes) {
     (void)::fallocate(segment.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(place.offset),
@@ -345,6 +353,7 @@ void SegmentSet::release(const SegmentPlace& place, uint64_t size) noexcept {
 }
 
 void SegmentSet::give_back(Segment& segment, uint64_t offset, uint64_t size) {
+  mutex_.assert_held();
   const auto base = reinterpret_cast<uint64_t>(segment.mapping.data());
   for (const auto& [begin, end] : holes_) {
     if (end <= base + offset || base + offset + size <= begin) continue;
@@ -417,6 +426,7 @@ void SegmentSet::watch_with(std::shared_ptr<Monitor> monitor) {
 }
 
 void SegmentSet::watch(Segment& segment) {
+  mutex_.assert_held();
   segment.watched = true;  // tried once: a range that cannot be watched now cannot be watched later
   if (monitor_ == nullptr) return;
   const auto begin = reinterpret_cast<uint64_t>(segment.mapping.data());
@@ -426,6 +436,7 @@ void SegmentSet::watch(Segment& segment) {
 }
 
 void SegmentSet::look_at_changes() {
+  mutex_.assert_held();
   log_.drain([this](const Change& change) {
     // Dropped pages come back from the segment's file at the next touch, so madvise() changes nothing.
     if (change.unmapped) add_hole(change.begin, change.end);
@@ -433,6 +444,7 @@ void SegmentSet::look_at_changes() {
 }
 
 void SegmentSet::add_hole(uint64_t begin, uint64_t end) {
+  mutex_.assert_held();
   for (auto& segment : segments_) {
     const auto base = reinterpret_cast<uint64_t>(segment->mapping.data());
     uint64_t low = std::max(begin, base);
@@ -467,6 +479,7 @@ void SegmentSet::add_hole(uint64_t begin, uint64_t end) {
 }
 
 void SegmentSet::remove_hole(uint64_t begin, uint64_t end) {
+  mutex_.assert_held();
   const auto after = holes_.upper_bound(begin);
   if (after == holes_.begin()) return;
   const auto [low, high] = *std::prev(after);

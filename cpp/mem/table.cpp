@@ -2,6 +2,7 @@
 #include "mem/table.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <new>
 #include <string>
@@ -92,6 +93,7 @@ Table::Table(uint32_t mr_count_max) : layout_(mr_count_max) {
 }
 
 uint32_t Table::iov_allocate(size_t count) {
+  mutex_.assert_held();
   for (auto it = iov_free_.begin(); it != iov_free_.end(); ++it) {
     const auto [first, free] = *it;
     if (free < count) continue;
@@ -104,6 +106,7 @@ uint32_t Table::iov_allocate(size_t count) {
 }
 
 void Table::iov_release(uint32_t first, uint32_t count) noexcept {
+  mutex_.assert_held();
   auto next = iov_free_.lower_bound(first);
   if (next != iov_free_.end() && first + count == next->first) {
     count += next->second;
@@ -200,6 +203,7 @@ uint32_t Table::insert(const MrRequest& request) {
 }
 
 void Table::release_ep_list(MrEntry& e) noexcept {
+  mutex_.assert_held();
   if ((e.ep_bound & kEpSeveral) == 0) return;
   const uint32_t where = e.ep_bound & ~kEpSeveral;
   iov_release(where, iov_per_ep_list(reinterpret_cast<const EpList*>(iov_at(where))->count));
@@ -209,6 +213,7 @@ void Table::release_ep_list(MrEntry& e) noexcept {
 void Table::bind_eps(uint32_t slot, std::span<const uint32_t> bindings) {
   const std::lock_guard lock(mutex_);
   MrEntry& e = entry(slot);
+  assert(state_of(e.state.load(std::memory_order_relaxed)) != MrState::enabled && "before peers may use the region");
   if (bindings.size() < 2) {
     release_ep_list(e);
     store_relaxed(e.ep_bound, bindings.empty() ? 0 : bindings[0]);
@@ -262,7 +267,9 @@ void Table::reopen(uint32_t slot) noexcept {
 
 void Table::release(uint32_t slot) noexcept {
   const std::lock_guard lock(mutex_);
+  assert(slot < slots_used_ && "the slot was ever used");
   MrEntry& e = entry(slot);
+  assert(state_of(e.state.load(std::memory_order_relaxed)) != MrState::free && "a slot is released once");
   if (indexed_at_[slot].first != 0) index_erase(slot);
   release_ep_list(e);
   if (e.segment == kIovSegment) {
@@ -281,6 +288,7 @@ void Table::release(uint32_t slot) noexcept {
 }
 
 void Table::index_insert(uint32_t slot) {
+  mutex_.assert_held();
   const MrEntry& e = entry(slot);
   const uint32_t mask = layout_.index_size - 1;
   uint32_t at = static_cast<uint32_t>(key_hash(e.domain, e.key)) & mask;
@@ -294,8 +302,10 @@ void Table::index_insert(uint32_t slot) {
 }
 
 void Table::index_erase(uint32_t slot) noexcept {
+  mutex_.assert_held();
   const uint32_t mask = layout_.index_size - 1;
   const auto [position_plus_one, at] = indexed_at_[slot];
+  assert(position_plus_one != 0 && "the slot has a client key");
   // At the end of a run of keys no tombstone is needed.
   const bool run_ends = index()[(at + 1) & mask].load(std::memory_order_relaxed) == 0;
   index()[at].store(run_ends ? 0 : kTombstone, std::memory_order_release);
@@ -314,6 +324,7 @@ void Table::index_erase(uint32_t slot) noexcept {
 }
 
 void Table::index_rebuild() noexcept {
+  mutex_.assert_held();
   auto* header = reinterpret_cast<TableHeader*>(writable_);
   // SYNC POINT: odd version: readers that miss a key during the rebuild search again.
   header->index_version.fetch_add(1, std::memory_order_seq_cst);
@@ -363,6 +374,7 @@ uint32_t Table::begin_hold(const NicId& owner, uint32_t segment, uint64_t offset
 void Table::end_hold(uint32_t hold) noexcept {
   if (hold == kNoHold || is_parents()) return;
   const std::lock_guard lock(hold_mutex_);
+  assert(reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold].held.load(std::memory_order_relaxed) == 1);
   // SYNC POINT: all accesses through the pointer happen before the hold ends.
   reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold].held.store(0, std::memory_order_release);
   reinterpret_cast<TableHeader*>(writable_)->holds_ended.fetch_add(1, std::memory_order_seq_cst);
@@ -404,9 +416,50 @@ void Table::set_ep_peer(uint32_t index_of_ep, const wire::EpAddress& peer) noexc
 
 void Table::close_ep(uint32_t index_of_ep) noexcept {
   const std::lock_guard lock(mutex_);
+  assert(index_of_ep < kEpCountMax && ep_free_.size() < kEpCountMax && "the endpoint is open");
   auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
   e.generation.fetch_add(1, std::memory_order_seq_cst);
   ep_free_.push_back(index_of_ep);
 }
+
+// ---- consistency ---------------------------------------------------------------------------------------------------
+
+#if !defined(NDEBUG)
+void Table::check() {
+  const std::lock_guard lock(mutex_);
+  assert(slots_used_ <= layout_.mr_count_max && indexed_at_.size() == slots_used_ &&
+         "slots are used from the first on");
+  assert(live_count() == slots_used_ - free_slots_.size() && "a slot that was used is live, or free");
+  std::vector<bool> is_free(slots_used_);
+  for (const uint32_t slot : free_slots_) {
+    assert(slot < slots_used_ && !is_free[slot] && "a free slot is in the list once");
+    is_free[slot] = true;
+  }
+  size_t with_keys = 0;
+  for (uint32_t slot = 0; slot < slots_used_; ++slot) {
+    assert((state_of(entry(slot).state.load(std::memory_order_relaxed)) == MrState::free) == is_free[slot]);
+    with_keys += indexed_at_[slot].first != 0 ? 1 : 0;
+    assert((!is_free[slot] || indexed_at_[slot].first == 0) && "no key leads to a free slot");
+  }
+  assert(with_keys == indexed_.size() && "slots with client keys are listed");
+  for (size_t i = 0; i < indexed_.size(); ++i) {
+    const auto [position_plus_one, at] = indexed_at_[indexed_[i]];
+    assert(position_plus_one == i + 1 && "a slot knows its place in the list");
+    assert(index()[at].load(std::memory_order_relaxed) == indexed_[i] + kIndexBias && "the index leads to the slot");
+  }
+  for (const uint32_t at : tombstones_) assert(index()[at].load(std::memory_order_relaxed) == kTombstone);
+  uint32_t behind = 0;
+  for (const auto& [first, count] : iov_free_) {
+    assert(count != 0 && (first > behind || first == 0) && count <= kIovEntryCount - first &&
+           "free buffers are joined");
+    behind = first + count;
+  }
+  std::vector<bool> seen(kEpCountMax);
+  for (const uint32_t at : ep_free_) {
+    assert(at < kEpCountMax && !seen[at] && "a free endpoint is in the list once");
+    seen[at] = true;
+  }
+}
+#endif
 
 }  // namespace weft::mem

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -445,6 +446,7 @@ class Table : public TableView {
   void close_ep(uint32_t index) noexcept;
 
   [[nodiscard]] ActivityWord& own_activity(uint32_t index) noexcept {
+    assert(index < kDomainCountMax + kLongActivityCount && "a domain's number, or a long activity's");
     auto& header = *reinterpret_cast<TableHeader*>(writable_);
     auto& used = index < kDomainCountMax ? header.domains_used : header.longs_used;
     const uint32_t wanted = (index < kDomainCountMax ? index : index - kDomainCountMax) + 1;
@@ -467,9 +469,16 @@ class Table : public TableView {
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] uint32_t live_count() const noexcept { return live_count_.load(std::memory_order_relaxed); }
   void close_fd() noexcept { fd_.reset(); }
+#if !defined(NDEBUG)
+  using TableView::check;
+  void check();  // what must be true while no thread holds the lock
+#endif
 
  private:
-  MrEntry& entry(uint32_t slot) noexcept { return reinterpret_cast<MrEntry*>(writable_ + layout_.mr_at)[slot]; }
+  MrEntry& entry(uint32_t slot) noexcept {
+    assert(slot < layout_.mr_count_max && "a slot of this table");
+    return reinterpret_cast<MrEntry*>(writable_ + layout_.mr_at)[slot];
+  }
   std::atomic<uint32_t>* index() noexcept {
     return reinterpret_cast<std::atomic<uint32_t>*>(writable_ + layout_.index_at);
   }

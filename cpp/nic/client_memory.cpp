@@ -63,6 +63,7 @@ void ClientMemory::set_buffer(void* where, bool device) noexcept {
 }
 
 void ClientMemory::write_locked() noexcept {
+  lock_.assert_held();
   last_ = writeback::word(counter_->value(), counter_->errors());
   if (buffer_ == nullptr) return;
   const bool written = of_device_ ? devices_->copy({buffer_, true}, {&last_, false}, sizeof(last_)) == Status::ok
@@ -137,6 +138,7 @@ void ClientMemory::store(size_t offset, uint64_t value) noexcept {
 }
 
 bool ClientMemory::take(const CounterPage::Stored& stored) noexcept {
+  page_mutex_.assert_held();
   if (!stored.any()) [[likely]]
     return false;
   if (stored.reset_value) counter_->set(0);

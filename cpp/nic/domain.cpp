@@ -1,5 +1,6 @@
 // cpp/nic/domain.cpp: domains: the lock, registration, raw keys, objects returned to the caller.
 #include <algorithm>
+#include <cassert>
 #include <mutex>
 
 #include "base/backoff.hpp"
@@ -169,6 +170,7 @@ void Domain::pump_route(const Route& route) noexcept {
 void Domain::wait(Op* op) noexcept {
   assert_held();
   Flow& flow = *op->flow;
+  assert(op->tx->domain() == this && op != flow.last && "the operation is of this domain, and waits once");
   op->next = nullptr;
   if (flow.waits()) {
     flow.last->next = op;
@@ -185,6 +187,7 @@ void Domain::wait(Op* op) noexcept {
 }
 
 void Domain::wait_in_order(Op* op) noexcept {
+  assert_held();
   Flow& flow = *op->flow;
   if (!flow.waits() || flow.last->sequence < op->sequence) {
     wait(op);
@@ -198,6 +201,8 @@ void Domain::wait_in_order(Op* op) noexcept {
 }
 
 void Domain::take_off(Flow& flow) noexcept {
+  assert_held();
+  assert(!flow.waits() && (flow.busy & Flow::kWaiting) != 0 && "the flow is listed, and has no operation left");
   flow.last = nullptr;
   flow.busy &= static_cast<ClassSet>(~Flow::kWaiting);
   (flow.previous_waiting != nullptr ? flow.previous_waiting->next_waiting : waiting_) = flow.next_waiting;
@@ -220,6 +225,7 @@ void Domain::stop_waiting(Op* op) noexcept {
 }
 
 std::shared_ptr<Route> Domain::route_to(const wire::EpAddress& address) {
+  assert_held();
   forget_unused_routes();
   std::weak_ptr<Route>& known = routes_[address];
   std::shared_ptr<Route> route = known.lock();
@@ -228,6 +234,7 @@ std::shared_ptr<Route> Domain::route_to(const wire::EpAddress& address) {
 }
 
 std::shared_ptr<Route> Domain::own_route(const wire::EpAddress& address) {
+  assert_held();
   forget_unused_routes();
   auto route = std::make_shared<Route>(this, address);
   own_routes_.push_back(route);

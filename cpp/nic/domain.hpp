@@ -152,6 +152,9 @@ class Domain {
   struct Statistics {
     uint64_t direct = 0, cma = 0, framed = 0, failed = 0, bytes = 0;
   } statistics;
+#if !defined(NDEBUG)
+  void check() const;  // check.cpp; requires the lock
+#endif
 
   // ---- for the other classes of the room ---------------------------------------------------------------------------
   // These require the lock.

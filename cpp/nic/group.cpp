@@ -446,6 +446,7 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
 // ---- the groups of an endpoint -------------------------------------------------------------------------------------
 
 void Groups::add(const std::shared_ptr<Group>& group) {
+  domain_->assert_held();
   groups_.push_back(group);
   std::erase_if(untold_,
                 [&](const Untold& u) { return u.key == group->config_.key && u.member == group->config_.member; });
@@ -454,6 +455,7 @@ void Groups::add(const std::shared_ptr<Group>& group) {
 
 // A join begins: the members that have called already may not call again.
 void Groups::take_callers(Group& group) {
+  domain_->assert_held();
   std::erase_if(callers_, [&](const Caller& c) {
     if (c.body.group != group.config_.key || c.body.to != group.config_.member) return false;
     auto peer = c.peer.lock();
@@ -471,6 +473,7 @@ void Groups::take_callers(Group& group) {
 
 // Begins each join in the queue, except joins behind an unfinished join of the same set and member.
 void Groups::start_queued() noexcept {
+  domain_->assert_held();
   for (size_t i = 0; i < groups_.size(); ++i) {
     const std::shared_ptr<Group> g = groups_[i];
     if (g->state_ != Group::State::queued) continue;
@@ -488,6 +491,7 @@ void Groups::start_queued() noexcept {
 }
 
 std::shared_ptr<Group> Groups::find(uint64_t address) const noexcept {
+  domain_->assert_held();
   for (const auto& g : groups_) {
     if (g->address_ == address) return g;
   }
@@ -495,12 +499,14 @@ std::shared_ptr<Group> Groups::find(uint64_t address) const noexcept {
 }
 
 void Groups::remove(Group* group) noexcept {
+  domain_->assert_held();
   std::erase_if(groups_, [&](const auto& g) { return g.get() == group; });
   start_queued();
 }
 
 // HOT. Lines: those of the group, its edges, a slot.
 void Groups::on_frame(link::Peer& peer, const wire::Frame& frame, std::span<const std::byte> payload) noexcept {
+  domain_->assert_held();
   const wire::Reduce& body = frame.reduce;
   for (size_t i = 0; i < groups_.size(); ++i) {
     Group& g = *groups_[i];
@@ -543,6 +549,7 @@ void Groups::on_frame(link::Peer& peer, const wire::Frame& frame, std::span<cons
 
 // Members that have sent nothing may not have joined yet: they drop this notice, and learn of the loss as they join.
 void Groups::remember_untold(const Group& group) noexcept {
+  domain_->assert_held();
   for (const Group::Edge& e : group.tiers_[0].edges) {
     if (e.known || untold_.size() >= kUntoldMax) continue;
     try {
@@ -556,6 +563,7 @@ void Groups::remember_untold(const Group& group) noexcept {
 
 // A member joins whose neighbour's join has failed before.
 bool Groups::tell_untold(link::Peer& peer, const wire::Frame& frame) noexcept {
+  domain_->assert_held();
   const wire::Reduce& body = frame.reduce;
   const auto it = std::ranges::find_if(untold_, [&](const Untold& u) {
     return u.key == body.group && u.member == body.to && u.neighbour == body.from && u.pid == frame.source.pid &&
@@ -586,6 +594,7 @@ void Groups::tell_lost(const std::shared_ptr<link::Peer>& peer, const wire::Redu
 }
 
 void Groups::on_route(const Route& route, Status status) noexcept {
+  domain_->assert_held();
   for (size_t i = 0; i < groups_.size(); ++i) {
     const std::shared_ptr<Group> g = groups_[i];
     try {
@@ -597,6 +606,7 @@ void Groups::on_route(const Route& route, Status status) noexcept {
 }
 
 void Groups::on_peer_down(const link::Peer& peer) noexcept {
+  domain_->assert_held();
   for (size_t i = 0; i < groups_.size(); ++i) {
     const std::shared_ptr<Group> g = groups_[i];
     g->on_peer_down(peer);
@@ -613,6 +623,7 @@ std::shared_ptr<Group> Endpoint::group(uint64_t address) const noexcept {
 }
 
 void Groups::close_all() noexcept {
+  domain_->assert_held();
   const auto all = std::exchange(groups_, {});
   for (const auto& g : all) g->leave();
   for (const Caller& c : std::exchange(callers_, {})) {

@@ -36,6 +36,17 @@ class Pool {
   const Entry& operator[](uint32_t id) const noexcept { return chunks_[id / kChunk][id % kChunk]; }
   [[nodiscard]] size_t capacity() const noexcept { return chunks_.size() * kChunk; }  // numbers are below this
   [[nodiscard]] size_t used() const noexcept { return capacity() - free_.size(); }
+#if !defined(NDEBUG)
+  void check() const {
+    std::vector<bool> seen(capacity());
+    for (const uint32_t id : free_) {
+      assert(id < capacity() && !seen[id] && "a free entry is in the list once");
+      assert((*this)[id].id == id && "an entry is at its number");
+      seen[id] = true;
+    }
+    assert(free_.capacity() >= capacity() && "give() allocates nothing");
+  }
+#endif
   // Makes memory for so many entries; false: no memory.
   bool reserve(size_t count) noexcept {
     while (capacity() < count) {
@@ -103,6 +114,7 @@ class KeyIndex {
   void append(uint32_t id, uint32_t hash, Same&& same) noexcept {
     KeyLink& link = link_of_((*pool_)[id]);
     link.hash = hash;
+    assert(!buckets_.empty() && "reserve() comes first");
     const uint32_t head = first(hash, same);
     if (head == kNoEntry) {
       uint32_t& bucket = buckets_[hash & mask_];
@@ -121,10 +133,14 @@ class KeyIndex {
 
   // HOT.
   void remove(uint32_t id) noexcept {
+    assert(!buckets_.empty() && id < pool_->capacity() && "the entry is in the lists");
     const KeyLink& link = link_of_((*pool_)[id]);
     if (link.chain != KeyLink::kNotFirst) {
       uint32_t* at = &buckets_[link.hash & mask_];
-      while (*at != id) at = &link_of_((*pool_)[*at]).chain;
+      while (*at != id) {
+        assert(*at != kNoEntry && "an entry is in the chain of its bucket");
+        at = &link_of_((*pool_)[*at]).chain;
+      }
       if (link.next == id) {
         *at = link.chain;
         return;

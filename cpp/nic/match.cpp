@@ -104,6 +104,7 @@ bool MatchUnit::match(const Arrival& message, Match* out) noexcept {
 
 // Gives the receive a message of this length.
 void MatchUnit::use(Posted* posted, uint64_t length, Match* out) noexcept {
+  assert(posted->used <= posted->length && posted->state < Posted::State::retired && "the receive takes messages");
   const uint64_t room = posted->length - posted->used;
   out->posted = posted;
   out->offset = posted->used;
@@ -164,6 +165,7 @@ bool MatchUnit::take_unexpected(Posted* posted, Match* out) noexcept {
 }
 
 void MatchUnit::list(Posted* posted) noexcept {
+  assert(posted->state == Posted::State::fresh && "a receive is listed once");
   const uint8_t i = shape_of(posted->pattern());
   posted->shape = i;
   posted->state = Posted::State::listed;
@@ -424,6 +426,7 @@ Unexpected* MatchUnit::take_claimed(uint64_t context) noexcept {
   const uint32_t id =
       claims_.first(hash(kClaims, context, 0), [&](const Unexpected& u) { return u.claimed_by == context; });
   if (id == kNoEntry) return nullptr;
+  assert(unexpected_[id].state == Unexpected::State::claimed);
   claims_.remove(id);
   --claimed_;
   unexpected_[id].state = Unexpected::State::taken;

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -146,6 +147,7 @@ class MatchUnit {
 
   // Gives a receive, which post() has just made, a message that is the caller's: take() or take_claimed().
   void give(Posted* posted, Unexpected* taken, Match* out) noexcept {
+    assert(taken->state == Unexpected::State::taken && posted->state == Posted::State::fresh);
     out->unexpected = taken;
     use(posted, taken->length, out);
   }
@@ -154,6 +156,7 @@ class MatchUnit {
   // One message of match() or take_unexpected() is done with. True: the receive takes no more messages and this was the
   // last under way, so the caller reports the end of the buffer and calls release().
   bool end_use(Posted* posted) noexcept {
+    assert(posted->under_way != 0 && "a message of the receive is under way");
     --posted->under_way;
     return posted->under_way == 0 && posted->state > Posted::State::listed;
   }
@@ -161,8 +164,14 @@ class MatchUnit {
   // caller releases the receive; else the last end_use() returns true.
   Posted* cancel(uint64_t context) noexcept;
   void cancel(Posted* posted) noexcept;
-  void release(Posted* posted) noexcept { posted_.give(posted); }
-  void release(Unexpected* message) noexcept { unexpected_.give(message); }
+  void release(Posted* posted) noexcept {
+    assert(posted->under_way == 0 && posted->state > Posted::State::listed && "no message can match the receive");
+    posted_.give(posted);
+  }
+  void release(Unexpected* message) noexcept {
+    assert(message->state == Unexpected::State::taken && "the message is the caller's");
+    unexpected_.give(message);
+  }
 
   // ---- peeking (FI_PEEK, FI_CLAIM, FI_DISCARD) ----
   // The oldest unexpected message that matches, or null. The message stays.
@@ -206,6 +215,9 @@ class MatchUnit {
   void set_limits(const Limits& limits) noexcept { limits_ = limits; }
   // Makes memory in advance; false: no memory.
   bool reserve(size_t posted, size_t unexpected) noexcept;
+#if !defined(NDEBUG)
+  void check() const;  // check.cpp
+#endif
 
  private:
   // A combination of ignore mask and source given or any. The first four always exist.

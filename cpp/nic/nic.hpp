@@ -180,6 +180,9 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] std::string text_of(const wire::EpAddress& address, const AddressText& as = {}) const;
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const;
 
+#if !defined(NDEBUG)
+  void check();  // check.cpp. The caller holds no lock of the NIC
+#endif
   // Around fork(), so that the child finds consistent data.
   void before_fork();
   void after_fork_in_parent() noexcept;

@@ -1,5 +1,6 @@
 // cpp/nic/op.cpp: operations that outlast their call: making, queueing, sending frames, taking answers, ending.
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "nic/explain.hpp"
@@ -105,10 +106,12 @@ void TxPort::ring(bool followed) {
 // Ends an operation that is in no waiting list: reports it, returns its buffers, recycles the Op.
 void TxPort::finish(Op* op) noexcept {
   domain_->assert_held();
+  assert(op->tx == this && op->next == nullptr && op != op->flow->first && "the operation waits in no list");
   if (trace_ != nullptr) [[unlikely]]
     record(TraceKind::end, *op);
   const std::shared_ptr<Flow> flow = std::move(op->flow);
   if (op->counted) flow->end(class_of(op->kind));
+  assert((op->parent != nullptr || op->kind == OpKind::pull || outstanding_ != 0) && "the operation was counted");
   if (op->parent == nullptr && op->kind != OpKind::pull) --outstanding_;
   if (op->holds_cq_room) tx_cq_->unreserve();
   switch (op->kind) {
@@ -184,6 +187,7 @@ bool TxPort::drops(const Op* op) noexcept {
   Op* const parent = op->parent;
   *op->access().status_out = domain_->config().statuses[op->status].err;
   Op::Batch& batch = parent->batch();
+  assert(batch.children != 0 && "the call waits for its parts");
   if (op->status != Status::ok && parent->status == Status::ok) {
     parent->status = op->status;
     batch.failed_range = op->access().remote[0];  // the call's error text describes this range
@@ -487,6 +491,7 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
       if (landed != Status::ok && op->status == Status::ok) op->status = landed;
     }
   }
+  assert(op->tx->domain() == domain && op->flow->route->domain == domain);
   --op->frames_out;
   if (op->frames_out == 0 && op->submitted && !op->flow->waits()) [[likely]] {
     op->tx->finish(op);

@@ -42,6 +42,7 @@ class ShortList {
   }
   // Throws std::bad_alloc.
   void set(std::span<const T> all) {
+    assert(all.size() <= kIovMax && "the caller has checked the length of the list");
     if (all.size() == 1) {
       set(all[0]);
       return;
@@ -131,6 +132,9 @@ struct Op {
   std::shared_ptr<Counter> counter;  // of deferred work: counts the operation instead of the endpoint's counter
 
   [[nodiscard]] bool accesses() const noexcept { return kind < OpKind::batch; }
+  [[nodiscard]] bool has_body() const noexcept {
+    return body_.index() == (accesses() ? 1 : static_cast<size_t>(kind) - 1);
+  }
   // The body; only that of the kind exists.
   Access& access() noexcept { return of<Access>(); }
   [[nodiscard]] const Access& access() const noexcept { return of<Access>(); }
@@ -197,6 +201,7 @@ class OpTable {
     if (!slots_[slot]) [[unlikely]]
       slots_[slot] = std::make_unique<Op>();
     Op* op = slots_[slot].get();
+    assert(op->id == 0 && "no operation is under way in a free slot");
     if ((next_ & kSequenceMask) == 0) [[unlikely]]
       ++next_;  // number 0 means no operation
     op->sequence = next_++;
@@ -211,6 +216,7 @@ class OpTable {
   }
 
   void remove(Op* op) noexcept {
+    assert(find(op->id) == op && "the operation is in the table");
     const uint32_t slot = slot_of(op->id);
     if (free_.size() >= kSpareMax) [[unlikely]] {
       slots_[slot].reset();
@@ -235,6 +241,9 @@ class OpTable {
   }
 
   [[nodiscard]] uint64_t next() const noexcept { return next_; }
+#if !defined(NDEBUG)
+  void check() const;  // check.cpp
+#endif
 
  private:
   static constexpr size_t kSpareMax = 1024;  // freed objects kept for reuse

@@ -100,8 +100,8 @@ void CompletionQueue::push_error(CqEntry entry, CqError error) noexcept {
   push(entry);
 }
 
-// Requires received_lock_.
 void CompletionQueue::push_received_late(const RxEntry& entry) noexcept {
+  received_lock_.assert_held();
   try {
     received_late_.push_back(entry);
     received_late_count_.store(static_cast<uint32_t>(received_late_.size()), std::memory_order_release);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <concepts>
 #include <cstdint>
 #include <deque>
@@ -65,7 +66,10 @@ class CompletionQueue {
   }
   [[nodiscard]] uint64_t acknowledgements() const noexcept { return acks_; }
   void reserve() noexcept { ++reserved_; }
-  void unreserve() noexcept { --reserved_; }
+  void unreserve() noexcept {
+    assert(reserved_ != 0 && "room was promised");
+    --reserved_;
+  }
   void push(const CqEntry& entry) noexcept {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
       ring_[(head_ + count_) & mask_] = entry;

@@ -69,6 +69,7 @@ Endpoint* Nic::live_ep(const wire::Frame& frame) const noexcept {
 
 // HOT. The port of a frame's endpoint; null: the endpoint is closed, or receives no messages.
 RxPort* Nic::port_of(uint32_t ep_index, uint32_t ep_generation) noexcept {
+  progress_mutex_.assert_held();
   if (ep_index >= mem::kEpCountMax) return nullptr;
   RxPort* const port = ports_[ep_index].load(std::memory_order_acquire);
   return port != nullptr && port->generation() == ep_generation ? port : nullptr;

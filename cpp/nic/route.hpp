@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -67,6 +68,7 @@ struct Route : std::enable_shared_from_this<Route> {
   Domain* domain;
 
   void set_ready(std::shared_ptr<link::Peer> p, uint32_t index, uint32_t generation) {
+    assert(p != nullptr && "a route that is ready has a peer");
     peer = std::move(p);
     ep_index = index;
     ep_generation = generation;
@@ -146,11 +148,15 @@ struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
     set_long_send();
   }
 
+#if !defined(NDEBUG)
+  void check() const;  // check.cpp
+#endif
   [[nodiscard]] bool waits() const noexcept { return first != nullptr; }
   void begin(OpClass c) noexcept {
     if (under_way[static_cast<size_t>(c)]++ == 0) busy |= class_bit(c);
   }
   void end(OpClass c) noexcept {
+    assert(under_way[static_cast<size_t>(c)] != 0 && "an operation of the class is under way");
     if (--under_way[static_cast<size_t>(c)] == 0) busy &= static_cast<ClassSet>(~class_bit(c));
   }
   void begin_copy(OpClass c) noexcept {
@@ -159,6 +165,7 @@ struct alignas(kCacheLine) Flow : std::enable_shared_from_this<Flow> {
   }
   void end_copy(OpClass c) noexcept {
     end(c);
+    assert(long_copies[static_cast<size_t>(c)] != 0 && "a long copy of the class is under way");
     if (--long_copies[static_cast<size_t>(c)] == 0) copying &= static_cast<ClassSet>(~class_bit(c));
   }
 };

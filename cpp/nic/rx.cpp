@@ -84,6 +84,7 @@ RxAnswer RxContext::arrive_brief(RxMessage& message, std::span<const std::byte> 
 
 // none: the message has been taken.
 RxAnswer RxContext::take_credited(Sender* from, const RxMessage& message, std::span<const std::byte> bytes) noexcept {
+  lock_.assert_held();
   if (from->credits == 0 || bytes.size() > config_.credited_bytes_max) return RxAnswer::broken;
   --from->credits;
   const bool ordered = (message.flags & rx_flag::kUnordered) == 0;
@@ -116,6 +117,7 @@ uint32_t RxContext::credits_of_flow(uint64_t peer, uint32_t sender) noexcept {
 
 // Finds the flow's record, or makes one. none: *number is the record.
 RxAnswer RxContext::admit(const RxMessage& message, uint32_t* number) noexcept {
+  lock_.assert_held();
   if ((message.flags & rx_flag::kFirst) != 0) [[unlikely]]
     return add_flow(message, number);
   if (message.sender >= senders_.size()) return RxAnswer::broken;
@@ -128,6 +130,7 @@ RxAnswer RxContext::admit(const RxMessage& message, uint32_t* number) noexcept {
 }
 
 RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcept try {
+  lock_.assert_held();
   if (message.sequence != 0 || (message.flags & rx_flag::kCredited) != 0) return RxAnswer::broken;
   uint32_t& flows = flows_of_[message.peer];
   if (flows >= config_.flows_max) return RxAnswer::no_memory;
@@ -154,6 +157,7 @@ RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcep
 
 // Matches the message whose turn it is, or keeps it.
 RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::span<const std::byte> bytes) noexcept {
+  lock_.assert_held();
   const bool rendezvous = (message.flags & rx_flag::kRendezvous) != 0;
   // An eager frame has all bytes of its message; a rendezvous has some.
   if (rendezvous ? bytes.size() > message.length : bytes.size() != message.length) return RxAnswer::broken;
@@ -199,6 +203,7 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
 }
 
 RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept try {
+  lock_.assert_held();
   early_[message.sender].push_back({message, {bytes.begin(), bytes.end()}});
   ++senders_[message.sender].early;
   ++early_count_;
@@ -209,6 +214,7 @@ RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::by
 
 // The refused message has been taken: now those behind it that had credits. False: no memory for one of them.
 bool RxContext::release_early(uint32_t number) noexcept {
+  lock_.assert_held();
   const auto found = early_.find(number);
   if (found == early_.end()) return true;
   Sender& s = senders_[number];
@@ -236,6 +242,7 @@ bool RxContext::release_early(uint32_t number) noexcept {
 // Config::relaxed: the sink copies the message and completes the receive; the sender of an eager one does not wait.
 bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t index,
                         std::span<const std::byte> bytes) noexcept {
+  lock_.assert_held();
   Posted* const p = match.posted;
   RxCompletion c;
   c.context = p->context;
@@ -279,6 +286,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t i
 
 // Completes one message of a receive.
 void RxContext::end(Posted* posted, RxCompletion& completion) noexcept {
+  lock_.assert_held();
   const bool last = match_.end_use(posted), canceled = posted->state == Posted::State::canceled;
   completion.multi_last = last && posted->multi && !canceled;
   completion.ends = last && !canceled;
@@ -332,6 +340,7 @@ RxContext::Post RxContext::post(const Receive& receive, const wire::EpAddress* f
 }
 
 RxContext::Post RxContext::post_locked(const Receive& receive) noexcept {
+  lock_.assert_held();
   if (closed_) return Post::closed;
   if (mode_.changing()) [[unlikely]]
     return Post::changing;
@@ -344,6 +353,7 @@ RxContext::Post RxContext::post_locked(const Receive& receive) noexcept {
 
 // Receives with FI_MORE are commands without a doorbell: the NIC sees them with the next command that rings.
 RxContext::Post RxContext::hold(const Receive& receive) noexcept try {
+  lock_.assert_held();
   held_.push_back(receive);
   if (held_.size() >= config_.mode.size) (void)ring();  // the queue is full
   return Post::ok;
@@ -352,6 +362,7 @@ RxContext::Post RxContext::hold(const Receive& receive) noexcept try {
 }
 
 bool RxContext::ring() noexcept {
+  lock_.assert_held();
   while (!held_.empty()) {
     const Receive next = held_.front();
     const Post how = mode_.changing() ? Post::changing : post_now(next);
@@ -366,6 +377,7 @@ bool RxContext::ring() noexcept {
 }
 
 RxContext::Post RxContext::post_now(const Receive& receive) noexcept {
+  lock_.assert_held();
   if (!waiting_.empty()) [[unlikely]]
     return wait_for_entry(receive);
   const Post how = append(receive);
@@ -377,6 +389,7 @@ RxContext::Post RxContext::post_now(const Receive& receive) noexcept {
 }
 
 RxContext::Post RxContext::append(const Receive& receive) noexcept {
+  lock_.assert_held();
   Posted* const p = match_.post(receive);
   if (p == nullptr) return Post::full;
   Match match;
@@ -404,6 +417,7 @@ RxContext::Post RxContext::append(const Receive& receive) noexcept {
 }
 
 RxContext::Post RxContext::wait_for_entry(const Receive& receive) noexcept try {
+  lock_.assert_held();
   waiting_.push_back({receive, sink_->now_ns() + config_.append_retry_ns});
   sink_->unsettled();
   return Post::ok;
@@ -453,6 +467,7 @@ RxCompletion RxContext::ended(const Receive& receive) noexcept {
 
 // A receive takes an unexpected message.
 void RxContext::receive_parked(const Match& match) noexcept {
+  lock_.assert_held();
   Unexpected* const u = match.unexpected;
   const Parked& p = parked(*u);
   const RxMessage message = message_of(*u);
@@ -464,6 +479,7 @@ void RxContext::receive_parked(const Match& match) noexcept {
 
 // Frees a message that has been taken out of the lists.
 void RxContext::forget(Unexpected* message) noexcept {
+  lock_.assert_held();
   mode_.taken(parked(*message).epoch);
   buffers_.give(parked(*message).buffer);
   match_.release(message);
@@ -472,6 +488,7 @@ void RxContext::forget(Unexpected* message) noexcept {
 }
 
 void RxContext::tell_ready() noexcept {
+  lock_.assert_held();
   untold_ = false;
   for (uint32_t i = 0; i < senders_.size(); ++i) {
     Sender& s = senders_[i];
@@ -502,6 +519,7 @@ bool RxContext::cancel(uint64_t context) noexcept {
 }
 
 bool RxContext::cancel_waiting(uint64_t context) noexcept {
+  lock_.assert_held();
   RxCompletion c;
   if (const auto w = std::ranges::find(waiting_, context, [](const Waiting& one) { return one.receive.context; });
       w != waiting_.end()) {
@@ -523,6 +541,7 @@ bool RxContext::cancel_waiting(uint64_t context) noexcept {
 // The number of an address; it is in use as soon as a flow's record, a receive or a message has it. Throws
 // std::bad_alloc.
 uint32_t RxContext::source_of(const wire::EpAddress& address) {
+  lock_.assert_held();
   if (const auto known = sources_.find(address); known != sources_.end()) return known->second;
   if (sources_.size() >= sources_kept_) forget_sources();
   const bool again = !sources_free_.empty();
@@ -535,6 +554,7 @@ uint32_t RxContext::source_of(const wire::EpAddress& address) {
 // Peers name any addresses, so the numbers that nothing uses are given to others. What is looked at here sets how many
 // more addresses come before the next time: a new address costs a constant time, and memory in use only.
 void RxContext::forget_sources() {
+  lock_.assert_held();
   std::vector<bool> used(source_numbers_);
   size_t looked = 0;
   const auto use = [&](uint64_t source) {
@@ -574,6 +594,7 @@ void RxContext::cut(uint64_t peer, uint32_t sender) noexcept {
 }
 
 void RxContext::drop_flow(uint32_t number) noexcept {
+  lock_.assert_held();
   Sender& s = senders_[number];
   // The messages that the flow was refused never come. Those behind them that had credits are whole, and in order.
   if (auto held = early_.extract(number)) {

@@ -239,6 +239,9 @@ class RxContext {
   // Messages that no receive has taken, as a peek would report them: untagged ones first, in order of arrival. At most
   // `max` of them; *total: their number. Throws std::bad_alloc.
   std::vector<RxCompletion> unexpected_messages(size_t max, size_t* total);
+#if !defined(NDEBUG)
+  void check();  // check.cpp
+#endif
 
  private:
   static constexpr size_t kSourcesMore = 4096;

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <cassert>
 #include <new>
 
 #include "mem/device.hpp"
@@ -65,6 +66,7 @@ uint32_t RxBuffers::map(bool promised) noexcept try {
 }
 
 void RxBuffers::unmap(uint32_t buffer) noexcept {
+  assert(buffers_[buffer].memory != nullptr && mapped_ != 0);
   if (buffers_[buffer].registered != nullptr) buffers_[buffer].registered->unregister_host(buffers_[buffer].memory);
   munmap(buffers_[buffer].memory, buffers_[buffer].bytes);
   buffers_[buffer] = {};
@@ -74,6 +76,7 @@ void RxBuffers::unmap(uint32_t buffer) noexcept {
 
 // A retired buffer has lost its last message.
 void RxBuffers::post(uint32_t buffer) noexcept {
+  assert(buffers_[buffer].messages == 0 && buffer != current_ && "the buffer is retired and has no message");
   const bool surplus = config_.cached_max != 0 && mapped_ > config_.cached_max;
   if (buffers_[buffer].kind != kind_ || (surplus && posted_.size() + 1 >= config_.posted_min)) {
     unmap(buffer);

@@ -6,6 +6,7 @@
 // Source: fi_cxi(7) FI_CXI_OFLOW_BUF_*, FI_CXI_REQ_BUF_*.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +59,7 @@ class RxBuffers {
   // HOT. One message of the buffer has been taken.
   void give(uint32_t buffer) noexcept {
     Buffer& b = buffers_[buffer];
+    assert(b.messages != 0 && b.memory != nullptr && "a message of the buffer is taken once");
     if (--b.messages != 0) return;
     b.used = 0;  // the current buffer begins again, in memory that is in the processor's cache
     if (buffer != current_) [[unlikely]]

@@ -18,6 +18,7 @@
 // Source: fi_cxi(7) "Messaging", FI_CXI_RX_MATCH_MODE, FI_CXI_HYBRID_*, FI_CXI_MSG_LOSSLESS.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -87,9 +88,11 @@ class RxMode {
   void taken(uint32_t epoch) noexcept {
     if (epoch == 0) return;
     if (epoch == epoch_) {
+      assert(messages_ != 0 && "the message has an entry");
       --messages_;
       config_.entries.give(1);
     } else {
+      assert(kept_without_ != 0 && "the message is kept without an entry");
       --kept_without_;
     }
   }

@@ -66,8 +66,8 @@ bool lock_block(int fd, size_t block, short type) noexcept {
 
 }  // namespace
 
-// Requires mutex_.
 TelemetryPages::Page& TelemetryPages::held(uint32_t nic) {
+  mutex_.assert_held();
   Held& held = pages_[nic];
   if (held.pages.empty()) {
     const UniqueFd fd = make_memfd("weft-telemetry", TelemetryPage::kBytes);
@@ -78,8 +78,8 @@ TelemetryPages::Page& TelemetryPages::held(uint32_t nic) {
   return *held.pages.back();
 }
 
-// Requires mutex_.
 void TelemetryPages::remember(uint32_t nic) {
+  mutex_.assert_held();
   noted_.push_back({nic, reinterpret_cast<TelemetryPage*>(held(nic).memory.data())});
   known_[nic % kKnown].store(&noted_.back(), std::memory_order_release);
 }
@@ -120,8 +120,9 @@ void TelemetryPages::give_back(const TelemetryPage* page, size_t block) noexcept
   }
 }
 
-// Closes the files that have no name any more: no further process can open them to claim blocks. Requires mutex_.
+// Closes the files that have no name any more: no further process can open them to claim blocks.
 void TelemetryPages::close_deleted() noexcept {
+  mutex_.assert_held();
   for (auto& [nic, held] : pages_) {
     for (const auto& page : held.pages) {
       struct stat s{};

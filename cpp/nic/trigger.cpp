@@ -77,6 +77,7 @@ TriggerUnit::Queued TriggerUnit::queue(std::unique_ptr<Work>* work, bool write_b
 }
 
 size_t TriggerUnit::arm(Works::node_type node) {
+  lock_.assert_held();
   Counter& counter = *node.mapped()->trigger;
   node.key() = node.mapped()->threshold;
   armed_[&counter].insert(std::move(node));
@@ -84,6 +85,7 @@ size_t TriggerUnit::arm(Works::node_type node) {
 }
 
 size_t TriggerUnit::collect(Counter& counter, uint64_t reached) noexcept {
+  lock_.assert_held();
   const auto at = armed_.find(&counter);
   if (at == armed_.end()) {
     counter.arm(Counter::kNoTrigger);
@@ -160,8 +162,8 @@ size_t TriggerUnit::run() noexcept {
   return total;
 }
 
-// Requires run_lock_.
 size_t TriggerUnit::arm_waiting() noexcept {
+  run_lock_.assert_held();
   size_t armed = 0;
   for (;;) {
     {
@@ -191,8 +193,9 @@ size_t TriggerUnit::arm_waiting() noexcept {
   }
 }
 
-// Tries to start each work that is ready now. Requires run_lock_.
+// Tries to start each work that is ready now.
 size_t TriggerUnit::pass() noexcept {
+  run_lock_.assert_held();
   Works now, later;
   {
     const std::lock_guard guard(lock_);

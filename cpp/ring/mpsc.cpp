@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <new>
 
 namespace weft::ring {
@@ -187,6 +188,7 @@ void MpscConsumer::publish_head() noexcept {
 /// Frees a slot whose message was taken or dropped, for the next ticket that the scan will reach.
 void MpscConsumer::release(const Found& found) noexcept {
   Slot& slot = slots_[found.ticket & mask_];
+  assert(taken_unfreed_ == 0 && "find() frees the batch first: slots are freed in order");
   if (found.hole < 0) {
     free_slot(slot, lap_at(found.ticket) + 1);
     head_ = found.ticket + 1;
@@ -200,12 +202,14 @@ void MpscConsumer::release(const Found& found) noexcept {
 }
 
 void MpscConsumer::open_hole(uint64_t ticket, uint16_t producer) noexcept {
+  assert(!is_hole(ticket) && holes_.size() <= mask_ && "a slot is one hole at most");
   holes_.push_back({ticket, producer});  // never more than slot_count: capacity is there
   hole_bits_[(ticket & mask_) / 64] |= uint64_t{1} << (ticket & mask_) % 64;
   ++statistics_.holes_opened;
 }
 
 void MpscConsumer::remove_hole(size_t index) noexcept {
+  assert(index < holes_.size() && is_hole(holes_[index].ticket) && "the hole is open");
   const uint64_t slot = holes_[index].ticket & mask_;
   hole_bits_[slot / 64] &= ~(uint64_t{1} << slot % 64);
   holes_.erase(holes_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -304,6 +308,21 @@ RingStatistics MpscConsumer::statistics() const noexcept {
   now.holes = static_cast<uint32_t>(holes_.size());
   return now;
 }
+
+#if !defined(NDEBUG)
+void MpscConsumer::check() const {
+  assert(taken_unfreed_ < free_batch_ && "a full batch is freed");
+  assert(holes_.size() <= mask_ + 1 && holes_.capacity() >= mask_ + 1 && "open_hole() allocates nothing");
+  size_t bits = 0;
+  for (const uint64_t word : hole_bits_) bits += static_cast<size_t>(std::popcount(word));
+  assert(bits == holes_.size() && "a hole has one bit, and a bit one hole");
+  for (size_t i = 0; i < holes_.size(); ++i) {
+    assert(is_hole(holes_[i].ticket) && holes_[i].ticket < head_ && "the scan has passed a hole");
+    assert((i == 0 || holes_[i - 1].ticket < holes_[i].ticket) && "holes lie in the order of their tickets");
+  }
+  for (const uint64_t word : blocked_bits_) assert(word == 0 && "producers are blocked inside a search only");
+}
+#endif
 
 // ---- consumer: set-up
 // ---------------------------------------------------------------------------------------------------------

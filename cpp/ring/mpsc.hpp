@@ -27,6 +27,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -190,6 +191,7 @@ class MpscProducer {
   /// Makes the message visible. `length` <= 240 bytes of the payload count. The Claim is used up.
   // HOT: one release store to the slot's first line. No producer writes that line until the consumer frees the slot.
   void publish(const Claim& claim, size_t length, uint32_t kind = 0) noexcept {
+    assert(claim && detail::phase_of(claim.claimed_) == detail::Phase::claimed && "a claim that was made");
     claim.slot_->length = static_cast<uint32_t>(length);
     claim.slot_->kind = kind;
     // SYNC POINT: payload, length and kind are visible to a consumer that sees FULL with acquire. CLAIMED -> FULL is
@@ -198,7 +200,10 @@ class MpscProducer {
   }
 
   /// Gives the slot back: the consumer skips it and reports no message.
-  void abandon(const Claim& claim) noexcept { claim.slot_->state.store(claim.claimed_ + 2, std::memory_order_release); }
+  void abandon(const Claim& claim) noexcept {
+    assert(claim && "a claim that was made");
+    claim.slot_->state.store(claim.claimed_ + 2, std::memory_order_release);
+  }
 
   /// After publish: must the consumer be woken (eventfd, futex)? Exactly one of the producers that publish after an
   /// arm() gets true. The fence costs more than the rest of the push: publish a burst of messages, then ask once.
@@ -393,6 +398,9 @@ class MpscConsumer {
   [[nodiscard]] const Corruption& last_corruption() const noexcept { return corruption_; }
   [[nodiscard]] RingStatistics statistics() const noexcept;
   [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
+#if !defined(NDEBUG)
+  void check() const;  // of this object alone, whatever producers have written
+#endif
 
  private:
   /// A slot that the scan has passed: it was claimed and not published at that time, or it was published by a producer
@@ -413,6 +421,7 @@ class MpscConsumer {
   /// Frees the slots of the messages that poll() has taken at the head. Producers see these as messages that wait, so
   /// they are freed before anything that tells producers, or checks, how far the scan is.
   void free_taken() noexcept {
+    assert(taken_unfreed_ <= free_batch_ && "poll() frees a full batch");
     for (; taken_unfreed_ != 0; --taken_unfreed_) {
       const uint64_t ticket = head_ - taken_unfreed_;
       free_slot(slots_[ticket & mask_], lap_at(ticket) + 1);

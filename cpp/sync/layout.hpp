@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -92,6 +93,7 @@ inline QueueBody& queue_of(const Object& o) noexcept {
   return *reinterpret_cast<QueueBody*>(o.body);
 }
 inline Slot& slot_of(const Object& o, uint64_t index) noexcept {
+  assert(index < o.n && "a slot of this queue");
   return *reinterpret_cast<Slot*>(o.body + sizeof(QueueBody) + index * slot_stride(o.item));
 }
 inline std::byte* record_of(Slot& slot) noexcept {

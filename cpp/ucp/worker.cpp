@@ -2,6 +2,7 @@
 #include "ucp/worker.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace weft::ucp {
@@ -26,6 +27,7 @@ void Request::observed() {
 
 Request::~Request() {
   if (!untold) return;
+  assert(ep != nullptr && ended() && "only a request that has failed is untold");
   ep->untold_.erase(seq);
   ep->lose(*this);
 }
@@ -100,6 +102,7 @@ Worker::Outcome Worker::settle(Request& r, int status, bool ends, const std::str
       if (r.ep != nullptr) out.endpoint_failed = r.ep->fail(status, text);
     }
   }
+  assert(r.parts != 0 && "a part of the request is under way");
   if (--r.parts == 0 && r.seq != 0) {
     end(r);
     out.ended = true;
@@ -109,6 +112,7 @@ Worker::Outcome Worker::settle(Request& r, int status, bool ends, const std::str
 
 Worker::Outcome Worker::begin(Request& r, Endpoint& ep) {
   Outcome out;
+  assert(r.seq == 0 && ep.worker_ == this && "a request begins once, on an endpoint of this worker");
   r.ep = &ep;
   r.worker = this;
   r.seq = next_seq_++;
@@ -124,6 +128,7 @@ Worker::Outcome Worker::begin(Request& r, Endpoint& ep) {
 }
 
 void Worker::end(Request& r) {
+  assert(r.parts == 0 && r.ep != nullptr && "all parts have ended");
   under_way_.erase(r.seq);
   r.ep->under_way_.erase(r.seq);
   r.status.store(r.first_failure, std::memory_order_release);
@@ -169,6 +174,7 @@ Worker::FlushStart Worker::begin_flush(Request& r, Endpoint* ep, bool always, Fa
     }
     if (!always) return FlushStart::done;
   }
+  assert(r.seq == 0 && (ep == nullptr || ep->worker_ == this));
   r.flush = true;
   r.ep = ep;
   r.worker = this;

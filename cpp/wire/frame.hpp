@@ -5,6 +5,7 @@
 // bytes at any time.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -178,6 +179,7 @@ constexpr size_t kInlinePayloadMax = 240 - sizeof(Frame);
 constexpr size_t kStagedPayloadMax = size_t{64} << 10;
 
 inline void emit(const Frame& frame, std::span<std::byte> out) noexcept {
+  assert(out.size() >= sizeof(frame) && "a frame fits");
   std::memcpy(out.data(), &frame, sizeof(frame));
 }
 

@@ -4,6 +4,7 @@
 // 42 bits hold more registrations of one slot than a process can make.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 
 namespace weft::wire {
@@ -19,7 +20,10 @@ struct ProviderKey {
   static constexpr ProviderKey parse(uint64_t key) noexcept {
     return {static_cast<uint32_t>(key & kKeySlotMax), key >> kKeySlotBits};
   }
-  [[nodiscard]] constexpr uint64_t emit() const noexcept { return generation << kKeySlotBits | slot; }
+  [[nodiscard]] constexpr uint64_t emit() const noexcept {
+    assert(slot <= kKeySlotMax && "a key names a slot of the table");
+    return generation << kKeySlotBits | slot;
+  }
 };
 
 }  // namespace weft::wire

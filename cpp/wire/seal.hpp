@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,6 +33,7 @@ class Seal {
 
   // Seals the record at `at` in place and writes its tag after the content.
   void close(std::byte* at, size_t clear, size_t content) noexcept {
+    assert(encrypt_ != nullptr && "the seal has a key");
     auto* p = reinterpret_cast<Sodium::Byte*>(at);
     const auto* nonce = reinterpret_cast<const Sodium::Byte*>(number_.data());
     Sodium::Length length = 0;
@@ -45,6 +47,7 @@ class Seal {
   // Opens the record at `at` in place; the tag follows the content. False: the bytes are not the next record of the
   // connection; the content is undefined then.
   [[nodiscard]] bool open(std::byte* at, size_t clear, size_t content) noexcept {
+    assert(decrypt_ != nullptr && "the seal has a key");
     auto* p = reinterpret_cast<Sodium::Byte*>(at);
     const auto* nonce = reinterpret_cast<const Sodium::Byte*>(number_.data());
     Sodium::Length length = 0;

@@ -139,8 +139,10 @@ class Side {
       std::string why;
       region->close(&why);
     }
+    check();
     if (ep) ep->close();
     for (auto& extra : endpoints) extra->close();
+    check();
   }
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -171,6 +173,12 @@ class Side {
     return address;
   }
   uint64_t insert(const Side& other) const { return av->insert(other.address()); }
+  // Ends the process if the NIC contradicts itself.
+  void check() const {
+#if !defined(NDEBUG)
+    host->check();
+#endif
+  }
   void progress() const { manual ? nic().progress() : nic().poll_from_app(); }
   // Makes all earlier memory accesses of this side's engine visible to the test, and the reverse. Only for tests: the
   // thread sanitizer does not see the synchronization between two processes, or two mappings of the same memory.

@@ -101,6 +101,7 @@ BOOST_AUTO_TEST_CASE(test_process_killed_in_the_ledger_leaves_its_sums_right) {
     ::close(ready[1]);
     int32_t theirs = 0;
     const int32_t there = book.there(1, 0);  // the first holder of the lock after the child computes the sums again
+    book.check();
     for (const Ledger::Held& held : book.held()) {
       if (held.who.pid == 100 + round) {
         theirs = held.held[0];
@@ -178,6 +179,7 @@ BOOST_AUTO_TEST_CASE(test_process_killed_while_it_empties_another_cache_leaves_t
     ::close(ready[1]);
     int32_t theirs = 0;
     const int32_t there = book.there(1, 0);
+    book.check();
     for (const Ledger::Held& held : book.held()) {
       if (held.who.pid == 1) BOOST_REQUIRE(held.held[0] == 20);
       if (held.who.pid == 100 + round) {

@@ -5,6 +5,8 @@
 #include "death.hpp"
 #include "fabric.hpp"
 
+#if !defined(WEFT_TEST_NO_FORK)
+
 namespace {
 
 using namespace weft;
@@ -134,3 +136,5 @@ BOOST_AUTO_TEST_CASE(objects_mutex_taken_under_a_domains_lock_ends_the_process) 
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace
+
+#endif

@@ -90,6 +90,7 @@ class Trial {
       } else {
         other();
       }
+      if (step % 97 == 0) unit_.check();
       if (step % 997 == 0) compare_lists();
     }
     compare_lists();

@@ -107,6 +107,7 @@ BOOST_AUTO_TEST_CASE(test_kill_of_a_talking_process_ends_every_send_and_receive)
         sched_yield();
       }
       other.kill(SIGKILL);
+      side.check();
       other.wait();
       BOOST_REQUIRE_MESSAGE(poll_until([&] { return !talk.sending(); }, [&] { talk.take(); }),
                             "a send has not ended: " << side.state());

@@ -171,6 +171,7 @@ BOOST_AUTO_TEST_CASE(test_killed_target_ends_every_operation_and_harms_no_third)
       };
       wait_a_little(random, work);
       victim.kill(SIGKILL);
+      side.check();
       wait_a_little(random, work);
       BOOST_TEST_REQUIRE(poll_until(
                              [&] {
@@ -185,6 +186,7 @@ BOOST_AUTO_TEST_CASE(test_killed_target_ends_every_operation_and_harms_no_third)
       BOOST_TEST(living.failed == 0U, living.text);
       victim.wait();
       BOOST_TEST(poll_until([&] { return side.nic().statistics().peers == 1; }, [&] { side.progress(); }));
+      side.check();
       // The third process's traffic continues.
       for (int i = 0; i < 20; ++i) living.post_some();
       BOOST_TEST(poll_until(

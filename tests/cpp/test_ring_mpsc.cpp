@@ -515,6 +515,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_scribbling_never_escapes) {
         }
       }
       if (random() % 16 == 0) (void)ring.consumer.audit();
+      ring.consumer.check();
     }
   }
 }
@@ -581,6 +582,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
       } else {
         (void)poll();
       }
+      ring.consumer.check();
     }
     for (auto& [id, state] : states)
       for (auto& [claim, sequence] : state.open)

@@ -44,6 +44,7 @@ BOOST_AUTO_TEST_CASE(test_slots_do_not_overlap_whatever_the_order_of_giving) {
       BOOST_REQUIRE(std::all_of(slot, slot + kBytes, [&](unsigned char c) { return c == mark; }));
       slab.give(slot);
     }
+    if (step % 997 == 0) slab.check();
   }
   if (!kPlain) BOOST_TEST(slab.blocks() > 1U);
   for (const auto& [slot, mark] : taken) slab.give(slot);

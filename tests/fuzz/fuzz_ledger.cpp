@@ -123,6 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           (void)book.there(service, kind);
       }
       if (written) continue;
+      book.check();
       for (size_t k = 0; k < Ledger::kKinds; ++k) {
         int32_t taken = 0;
         for (const Mine& of : mine) taken += of.taken[k];

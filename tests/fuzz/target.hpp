@@ -138,7 +138,9 @@ class Node {
       std::string why;
       (void)region->close(&why);
     }
+    host_.check();
     domain_->close();
+    host_.check();
   }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
