@@ -144,7 +144,7 @@ void bench_ring() {
   add({"put 8 B, owner's engine, alone", "ns", single.median, single.p99, "", 0, {}, true});
   nic::CqEntry entries[64];
   const auto stream = [&](size_t n, int count) {
-    PollPacer pacer;
+    host::PollPacer pacer;
     for (int posted = 0, done = 0; done < count;) {
       while (posted < count && posted - done < 256 &&
              side.one(nic::OpKind::write, f.local, n, f.dest, 0, kForeignKey).refusal == nic::Refusal::none) {

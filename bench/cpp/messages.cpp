@@ -46,7 +46,7 @@ struct Player {
   // Waits for the completion of a receive; completions of sends are taken on the way.
   void wait(uint64_t what) {
     nic::CqEntry entry;
-    PollPacer pacer;
+    host::PollPacer pacer;
     for (;;) {
       if (side.take(&entry, 1) == 1) {
         if ((entry.flags & what) != 0) return;

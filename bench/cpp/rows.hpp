@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/backoff.hpp"
+#include "host/pacer.hpp"
 
 namespace weft::bench {
 
@@ -110,13 +110,13 @@ std::pair<Timed, Timed> measure_both(int calls, Ours&& ours, Limit&& limit, int 
 }
 
 // Call it after a round that found no work.
-inline void rest(PollPacer& pacer) {
+inline void rest(host::PollPacer& pacer) {
   if (pacer.due()) pacer.yield_measured();
 }
 
 template <typename Look>
 void poll_word(Look&& look) {
-  PollPacer pacer;
+  host::PollPacer pacer;
   while (!look()) {
     cpu_relax();
     rest(pacer);

@@ -77,7 +77,7 @@ struct Side {
   }
   void wait_one() {
     nic::CqEntry entry;
-    PollPacer pacer;
+    host::PollPacer pacer;
     while (take(&entry, 1) == 0) {
       host->nic().poll_from_app();
       rest(pacer);

@@ -8,9 +8,9 @@ namespace {
 struct Street {
   wire::HostAddress host;
   wire::EpAddress address;
-  [[nodiscard]] wire::EpAddress known_as() const {
+  [[nodiscard]] wire::EpAddress known_to(const Side& side) const {
     wire::EpAddress a = address;
-    a.nic = link::route_number({host, a.nic});
+    a.nic = side.host->routes().number({host, a.nic});
     return a;
   }
 };
@@ -39,7 +39,7 @@ struct BareTcp {
 };
 
 void receive_all(int fd, std::byte* to, size_t n) {
-  PollPacer pacer;
+  host::PollPacer pacer;
   for (size_t have = 0; have < n;) {
     const ssize_t got = ::recv(fd, to + have, n - have, MSG_DONTWAIT);
     if (got > 0) have += static_cast<size_t>(got);
@@ -84,7 +84,7 @@ void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
   std::memset(local, 1, kBytes);
   side.reg(memory, kBytes, kKey);
   tell(fd, Street{*side.host->tcp().listening(), side.ep->address()});
-  const uint64_t dest = side.av->insert(hear<Street>(fd).known_as());
+  const uint64_t dest = side.av->insert(hear<Street>(fd).known_to(side));
   uint64_t zero = 0;
   side.one(nic::OpKind::write, &zero, 8, dest, 64, kKey);
   side.wait_one();
@@ -99,7 +99,7 @@ void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
     }
   };
   const auto await = [&] {
-    PollPacer pacer;
+    host::PollPacer pacer;
     while (__atomic_load_n(mine, __ATOMIC_ACQUIRE) != sequence) {
       if (side.host->nic().poll_from_app() == 0) rest(pacer);
     }
@@ -130,7 +130,7 @@ void play_tcp(int fd, int bare, bool first, bool encrypted, TcpTimes* times) {
         const double start = now_ns();
         int posted = 0, done = 0;
         nic::CqEntry entries[16];
-        PollPacer pacer;
+        host::PollPacer pacer;
         while (done < kMoves) {
           while (posted < kMoves && posted - done < 8) {
             side.one(kind, local, kTcpLarge, dest, 0, kKey);

@@ -55,7 +55,7 @@ void bench_trigger() {
   std::vector<double> awake;
   std::atomic<bool> stop{false};
   std::thread engine([&] {
-    PollPacer pacer;
+    host::PollPacer pacer;
     while (!stop.load(std::memory_order_relaxed)) {
       if (f.side.host->nic().progress(false) == 0) rest(pacer);
     }

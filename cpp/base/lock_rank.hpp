@@ -94,8 +94,8 @@ inline constexpr LockRank kShmInbox{280, "Area::inbox_mutex"};
 inline constexpr LockRank kShmSubmit{290, "ShmPeer::submit_lock"};
 // The free chunks of staging memory; under submit_lock.
 inline constexpr LockRank kStaging{300, "Staging::lock_"};
-// The process's table of routes; under the tcp link's mutex.
-inline constexpr LockRank kRoutes{310, "Table::lock of link/routes.cpp"};
+// A table of routes; under the tcp link's mutex.
+inline constexpr LockRank kRoutes{310, "Routes::lock_"};
 
 // ---- memory: under any lock above ----
 // Allocations of peers' devices that are open here.

@@ -52,7 +52,16 @@ void in_child() {
   for (host::HostNic* nic : living()) nic->after_fork_in_child();
   living().clear();
 }
+// Never destroyed: threads may read it during exit.
+const std::shared_ptr<link::Routes>& g_routes = *new std::shared_ptr<link::Routes>(std::make_shared<link::Routes>());
+// Registered as the library is loaded, so before count_forks(): a fork takes this lock after the NIC's.
+[[maybe_unused]] const int g_routes_at_fork =
+    pthread_atfork([] { g_routes->before_fork(); }, [] { g_routes->after_fork(); }, [] { g_routes->after_fork(); });
 }  // namespace
+
+const std::shared_ptr<link::Routes>& routes() noexcept {
+  return g_routes;
+}
 
 void count_forks() {
   static const int registered = pthread_atfork(before, in_parent, in_child);

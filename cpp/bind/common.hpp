@@ -21,6 +21,7 @@
 #include "bind/seam.hpp"
 #include "call/call.hpp"
 #include "host/host.hpp"
+#include "host/pacer.hpp"
 
 namespace nb = nanobind;
 
@@ -81,6 +82,8 @@ auto translating(F&& f) -> decltype(f()) {
 // Incremented in the child of a fork, where objects made before the fork are not usable.
 extern int g_fork_generation;
 void count_forks();  // from now on
+// The numbers of NICs of other hosts: one table for the process, because addresses are parsed before there is a NIC.
+const std::shared_ptr<link::Routes>& routes() noexcept;
 void watch_forks(host::HostNic* nic);
 void unwatch_forks(host::HostNic* nic) noexcept;
 
@@ -176,7 +179,7 @@ struct CompletionQueueCore {
   std::shared_ptr<host::EventfdNotifier> notifier;
   int format = 0;
   std::atomic<bool> closed = false;
-  PollPacer pacer;
+  host::PollPacer pacer;
   ~CompletionQueueCore();
 };
 struct CounterCore {
@@ -184,7 +187,7 @@ struct CounterCore {
   std::shared_ptr<nic::Counter> counter;
   std::shared_ptr<host::EventfdNotifier> notifier;
   std::atomic<bool> closed = false;
-  PollPacer pacer;
+  host::PollPacer pacer;
   int value_errno = 0, errors_errno = 0, threshold_errno = 0;  // the codes that refuse numbers above the limits
   nb::object written_to;                                       // the client's write-back buffer
   ~CounterCore();

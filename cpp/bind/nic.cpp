@@ -82,6 +82,7 @@ void register_nic(Module& m) {
             config.viewers = viewers;
             config.trace = trace;
             config.trace_records = trace_records;
+            config.routes = routes();
             config.tcp.log = tcp_log;
             config.limits.mr_count_max = mr_count_max;
             new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "base/backoff.hpp"
 #include "bind/common.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
@@ -22,12 +21,12 @@ using Word = std::atomic<uint64_t>;
 
 // Of this thread's waits for a word: a thread that shares its core then yields early in its next wait too, instead of
 // spinning through its time slice while the other thread waits.
-thread_local constinit PollPacer t_word_pacer;
+thread_local constinit host::PollPacer t_word_pacer;
 
 // HOT. Waits until *word == value: spins, then yields; false after timeout_ns. Lines touched: the word's and the
 // pacer's. The clock is read only around yields.
 bool await_word(const Word* word, uint64_t value, uint64_t timeout_ns) {
-  PollPacer& pacer = t_word_pacer;
+  host::PollPacer& pacer = t_word_pacer;
   uint64_t deadline = 0;  // 0: there was no yield
   for (;;) {
     if (word->load(std::memory_order_acquire) == value) {

@@ -98,7 +98,8 @@ void register_ledger(Module& m) {
                 "correct if a\n"
                 "process is killed at any instant. Raises Busy if another process holds the lock for 10 s.")
       .def(
-          "__init__", [](Ledger* self, int fd) { translating([&] { new (self) Ledger(fd); }); }, nb::arg("fd"))
+          "__init__", [](Ledger* self, int fd) { translating([&] { new (self) Ledger(fd, host::calendar()); }); },
+          nb::arg("fd"))
       .def_static("bytes", &Ledger::bytes, "Size of the file.")
       .def(
           "begin", [](Ledger& l, uint64_t id, const std::vector<int32_t>& totals) { l.begin(id, counts_of(totals)); },

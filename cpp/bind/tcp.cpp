@@ -147,7 +147,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
   m.def(
       "route_number",
       [](const std::string& ip, uint16_t port, uint32_t nic_number) {
-        return translating([&] { return link::route_number({link::parse_host(ip, port), nic_number}); });
+        return translating([&] { return routes()->number({link::parse_host(ip, port), nic_number}); });
       },
       nb::arg("ip"), nb::arg("port"), nb::arg("nic") = 0u,
       "Returns the number by which this process names a NIC of another host. Raises InvalidArgument (not an IP "
@@ -155,7 +155,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
   m.def(
       "route_of",
       [](uint32_t number) -> std::optional<std::tuple<std::string, uint16_t, uint32_t>> {
-        const auto route = link::route_of(number);
+        const auto route = routes()->find(number);
         if (!route) return std::nullopt;
         return std::tuple{link::ip_of(route->host), route->host.port, route->nic};
       },

@@ -70,7 +70,7 @@ struct UcpWorker : ucp::Worker {
   std::vector<nb::object> failed;   // endpoints whose error handler is due
   PyObject* spare = nullptr;        // a request for the next operation
   bool closed = false;
-  PollPacer pacer;
+  host::PollPacer pacer;
   ~UcpWorker() { Py_XDECREF(spare); }
   [[nodiscard]] bool due() const noexcept { return !to_call.empty() || !failed.empty(); }
 };

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "base/backoff.hpp"
 #include "bind/common.hpp"
 
 namespace weft::bind {
@@ -44,7 +43,7 @@ constexpr uint64_t kPollNs = 20'000, kPollAllNs = 1'000'000;
 // with_gil: gives up when the core should be yielded, after 2 us at most. Otherwise begins with a yield, and gives up
 // as above or at the deadline.
 template <typename Ready>
-bool poll_until(nic::Nic& nic, PollPacer& pacer, bool with_gil, uint64_t deadline, Ready&& ready) {
+bool poll_until(nic::Nic& nic, host::PollPacer& pacer, bool with_gil, uint64_t deadline, Ready&& ready) {
   for (uint64_t begun = 0, elsewhere = 0;;) {
     if (!with_gil) {
       const uint64_t now = pacer.yield_measured();
@@ -66,9 +65,9 @@ bool poll_until(nic::Nic& nic, PollPacer& pacer, bool with_gil, uint64_t deadlin
 // because releasing and taking the GIL costs as much as a message. memory: the pacer of earlier waits; needs the GIL.
 // 1 ready, 0 timeout, -1 a Python signal handler raised. look_ns: the longest sleep before ready() is checked again.
 template <typename Ready>
-int wait_for(nic::Nic& nic, nic::Event& event, PollPacer& memory, uint64_t deadline, Ready&& ready,
+int wait_for(nic::Nic& nic, nic::Event& event, host::PollPacer& memory, uint64_t deadline, Ready&& ready,
              int64_t look_ns = kSleepSlice) {
-  PollPacer pacer = memory;
+  host::PollPacer pacer = memory;
   pacer.found();
   if (poll_until(nic, pacer, true, deadline, ready)) return 1;
   for (;;) {

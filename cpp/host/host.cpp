@@ -12,14 +12,23 @@ namespace weft::host {
 
 namespace {
 
+uint64_t read_ns(clockid_t which) noexcept {
+  timespec ts;
+  ::clock_gettime(which, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
 class MonotonicClock final : public Clock {
  public:
-  uint64_t now_ns() override {
-    timespec ts;
-    ::clock_gettime(CLOCK_MONOTONIC, &ts);
-    return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-  }
+  uint64_t now_ns() override { return read_ns(CLOCK_MONOTONIC); }
+  uint64_t coarse_ns() override { return read_ns(CLOCK_MONOTONIC_COARSE); }
 };
+
+class Calendar final : public Clock {
+ public:
+  uint64_t now_ns() override { return read_ns(CLOCK_REALTIME); }
+};
+Calendar g_calendar;  // without state
 
 class SystemRandom final : public Random {
  public:
@@ -32,6 +41,10 @@ class SystemRandom final : public Random {
 
 }  // namespace
 
+Clock& calendar() noexcept {
+  return g_calendar;
+}
+
 HostNic::HostNic(const HostConfig& config)
     : config_(config),
       clock_(std::make_unique<MonotonicClock>()),
@@ -43,7 +56,8 @@ HostNic::HostNic(const HostConfig& config)
       devices_(std::make_unique<mem::Devices>()),
       cache_(std::make_unique<mem::RegistrationCache>(config.cache, monitor_)),
       table_(std::make_unique<mem::Table>(config.limits.mr_count_max)),
-      life_(std::make_unique<mem::LifeMark>(table_->life())) {
+      life_(std::make_unique<mem::LifeMark>(table_->life())),
+      routes_(config.routes != nullptr ? config.routes : std::make_shared<link::Routes>()) {
   // The monitor watches our own segments only if the user names a monitor: watching patches functions of libc in the
   // program, and few programs map other memory over ours.
   if (!config.cache_monitor.empty()) segments_->watch_with(monitor_);
@@ -64,8 +78,16 @@ HostNic::HostNic(const HostConfig& config)
   }
   link::TcpConfig tcp = config.tcp;
   tcp.here_by_shm = config.shm_link;
-  tcp_ = std::make_unique<link::TcpLink>(tcp, *table_, *clock_, *random_, *waiter_);
+  tcp_ = std::make_unique<link::TcpLink>(tcp, *routes_, *table_, *clock_, *random_, *waiter_);
   parts.links.push_back(tcp_.get());
+  if (config.wrap) {
+    for (link::Link*& link : parts.links) {
+      auto outer = config.wrap(*link, *clock_, *random_);
+      if (outer == nullptr) continue;
+      link->wrap_in(*outer);
+      link = wrapping_.emplace_back(std::move(outer)).get();
+    }
+  }
   if (config.viewers) viewers_ = std::make_unique<ViewerSocket>(*random_, *waiter_);
   parts.viewers = viewers_.get();
   if (!config.trace.empty()) {
@@ -84,6 +106,7 @@ HostNic::~HostNic() {
 }
 
 void HostNic::after_fork_in_child() noexcept {
+  if (config_.routes == nullptr) routes_->after_fork();
   mem::fault_handler_after_fork();
   cache_->after_fork_in_child();
   if (monitor_ != nullptr) monitor_->after_fork_in_child();

@@ -3,8 +3,10 @@
 // tests and the microbenchmarks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/slab.hpp"
 #include "host/trace_file.hpp"
@@ -31,6 +33,11 @@ struct HostConfig {
   std::string trace;          // WEFT_TRACE: the folder of the trace; empty: nothing is recorded
   size_t trace_records = 1u << 18;
   nic::Limits limits;
+  // The numbers of NICs of other hosts, for NICs that share addresses; null: the NIC has a table of its own. The owner
+  // of a table that NICs share calls its before_fork() and after_fork().
+  std::shared_ptr<link::Routes> routes;
+  // Called for each link: returns a link that wraps it (link::Link::wrap_in), or null. Null: no link is wrapped.
+  std::function<std::unique_ptr<link::Link>(link::Link& inner, Clock& clock, Random& random)> wrap;
 };
 
 class HostNic {
@@ -42,6 +49,7 @@ class HostNic {
 
   [[nodiscard]] nic::Nic& nic() noexcept { return *nic_; }
   [[nodiscard]] link::TcpLink& tcp() noexcept { return *tcp_; }
+  [[nodiscard]] link::Routes& routes() noexcept { return *routes_; }
   [[nodiscard]] mem::RegistrationCache& cache() noexcept { return *cache_; }
   [[nodiscard]] HostWorld& world() noexcept { return *world_; }
   [[nodiscard]] const HostConfig& config() const noexcept { return config_; }
@@ -57,8 +65,10 @@ class HostNic {
   void before_fork() {
     nic_->before_fork();
     cache_->before_fork();
+    if (config_.routes == nullptr) routes_->before_fork();
   }
   void after_fork_in_parent() noexcept {
+    if (config_.routes == nullptr) routes_->after_fork();
     cache_->after_fork_in_parent();
     nic_->after_fork_in_parent();
   }
@@ -77,13 +87,18 @@ class HostNic {
   std::unique_ptr<mem::RegistrationCache> cache_;
   std::unique_ptr<mem::Table> table_;
   std::unique_ptr<mem::LifeMark> life_;  // in the table
+  std::shared_ptr<link::Routes> routes_;
   std::unique_ptr<link::SelfLink> self_;
   std::unique_ptr<link::ShmLink> shm_;
   std::unique_ptr<link::TcpLink> tcp_;
+  std::vector<std::unique_ptr<link::Link>> wrapping_;
   std::unique_ptr<ViewerSocket> viewers_;
   std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<nic::Nic> nic_;
 };
+
+// The time of the day, since 1970.
+Clock& calendar() noexcept;
 
 // Writes to an eventfd, which the caller keeps open until forget().
 class FdNotifier final : public nic::Notifier {

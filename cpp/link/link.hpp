@@ -40,12 +40,14 @@ struct NicState {
 // The other NIC of a connection. Reference-counted; dead(): the peer will send no more answers.
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
-  explicit Peer(Link* link) noexcept : link_(link) {}
+  explicit Peer(Link* link) noexcept;
   virtual ~Peer() = default;
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
+  // Where the NIC sends what is for this peer: the link that made it, or the outermost one that wraps that link.
   [[nodiscard]] Link* link() const noexcept { return link_; }
+  void go_through(Link& outer) noexcept { link_ = &outer; }  // see Link::wrap_in()
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
   [[nodiscard]] virtual std::string describe() const = 0;
 
@@ -64,8 +66,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   int32_t process_id = 0;     // in this process's pid namespace
   std::string cma_reason;     // why cma is off
 
-  // No other peer of this process ever has the same number. Not 0.
-  const uint64_t number = next_number();
+  // No other peer of this NIC ever has the same number. Not 0.
+  const uint64_t number;
 
   std::unique_ptr<NicState> nic_state;  // guarded by the NIC's progress lock
 
@@ -103,10 +105,6 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint64_t segment_bytes_[mem::kSegmentCountMax]{};
 
  private:
-  static uint64_t next_number() noexcept {
-    static std::atomic<uint64_t> last{0};
-    return last.fetch_add(1, std::memory_order_relaxed) + 1;
-  }
   Link* link_;
   std::atomic<uint32_t> asked_{0}, answered_{0};
   std::atomic<bool> dead_{false};
@@ -129,9 +127,24 @@ class FrameSink {
   virtual void on_peer_down(const std::shared_ptr<Peer>& peer) = 0;
 };
 
+// Which link of its NIC a link is: a NIC has at most one of each kind, not counting those that wrap others.
+enum class LinkKind : uint8_t { self, shm, tcp, memory };
+
 class Link {
  public:
+  explicit Link(LinkKind kind) noexcept : numbers_(uint64_t{static_cast<uint8_t>(kind)} << 56) {}
   virtual ~Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // Another link stands between this link and the NIC from now on, and is given to the NIC in its place: it sees every
+  // call of the NIC, and every report to the NIC. Before the NIC uses the link.
+  virtual void wrap_in(Link& outer) noexcept {
+    outermost_ = &outer;
+    for (const auto& peer : peers()) peer->go_through(outer);
+  }
+  [[nodiscard]] Link* outermost() const noexcept { return outermost_; }
+  [[nodiscard]] uint64_t next_number() noexcept { return numbers_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   // Claims an address for an endpoint of this process; throws Error(EADDRINUSE).
   virtual void claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) = 0;
@@ -193,7 +206,13 @@ class Link {
     }
     return true;
   }
+
+ private:
+  Link* outermost_ = this;
+  std::atomic<uint64_t> numbers_;  // the last one that a peer has got
 };
+
+inline Peer::Peer(Link* link) noexcept : number(link->next_number()), link_(link->outermost()) {}
 
 // An engine sleeps in its Waiter; the links, which get the waiter at construction, wake it.
 class Waiter {

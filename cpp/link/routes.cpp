@@ -4,66 +4,44 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <pthread.h>
 
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <vector>
-
-#include "base/lock.hpp"
 
 namespace weft::link {
 
-namespace {
-
-struct Table {
-  RankedMutex<lock_rank::kRoutes> lock;
-  std::map<Route, uint32_t> numbers;
-  std::vector<Route> routes;
-  std::map<wire::HostAddress, uint32_t> told;  // how many numbers each listening process of a host has used
-};
-
-Table& g_table = *new Table;  // never destroyed: threads may read the table during exit
-// fork() waits for the thread that holds the lock, so the child gets a consistent table and a free lock. Registered as
-// the library is loaded, so before any NIC is: a fork takes this lock after the NIC's, whose holders take this one.
-[[maybe_unused]] const int g_at_fork =
-    ::pthread_atfork([] { g_table.lock.lock_at_fork(); }, [] { g_table.lock.unlock_after_fork(); },
-                     [] { g_table.lock.unlock_after_fork(); });
-
-}  // namespace
-
-namespace {
-uint32_t add_route(Table& t, const Route& route) {
-  const auto [it, added] = t.numbers.try_emplace(route, wire::kRemoteNic + static_cast<uint32_t>(t.routes.size()));
-  if (added) t.routes.push_back(route);
+uint32_t Routes::add(const Route& route) {
+  const auto [it, added] = numbers_.try_emplace(route, wire::kRemoteNic + static_cast<uint32_t>(routes_.size()));
+  if (added) routes_.push_back(route);
   return it->second;
 }
-}  // namespace
 
-uint32_t route_number(const Route& route) {
-  Table& t = g_table;
-  const std::lock_guard lock(t.lock);
-  return add_route(t, route);
+uint32_t Routes::number(const Route& route) {
+  const std::lock_guard lock(lock_);
+  return add(route);
 }
 
-uint32_t told_route_number(const Route& route) {
-  Table& t = g_table;
-  const std::lock_guard lock(t.lock);
-  if (const auto known = t.numbers.find(route); known != t.numbers.end()) return known->second;
-  uint32_t& told = t.told[route.host];
+uint32_t Routes::told_number(const Route& route) {
+  const std::lock_guard lock(lock_);
+  if (const auto known = numbers_.find(route); known != numbers_.end()) return known->second;
+  uint32_t& told = told_[route.host];
   if (told >= kToldNicsMax) return wire::kUnknownNic;
   ++told;
-  return add_route(t, route);
+  return add(route);
 }
 
-std::optional<Route> route_of(uint32_t nic) {
+std::optional<Route> Routes::find(uint32_t nic) const {
   if (nic < wire::kRemoteNic) return std::nullopt;
-  Table& t = g_table;
-  const std::lock_guard lock(t.lock);
+  const std::lock_guard lock(lock_);
   const size_t at = nic - wire::kRemoteNic;
-  if (at >= t.routes.size()) return std::nullopt;
-  return t.routes[at];
+  if (at >= routes_.size()) return std::nullopt;
+  return routes_[at];
+}
+
+std::string Routes::text_of(const wire::EpAddress& address) const {
+  const auto route = find(address.nic);
+  if (!route) return address.text();
+  return "weft://" + link::text_of(route->host) + "/" + std::to_string(route->nic) + "/" + std::to_string(address.vni) +
+         "/" + std::to_string(address.pid);
 }
 
 std::string ip_of(const wire::HostAddress& host) {
@@ -79,13 +57,6 @@ std::string ip_of(const wire::HostAddress& host) {
 std::string text_of(const wire::HostAddress& host) {
   const std::string ip = ip_of(host);
   return (host.family == 6 ? "[" + ip + "]" : ip) + ":" + std::to_string(host.port);
-}
-
-std::string text_of(const wire::EpAddress& address) {
-  const auto route = route_of(address.nic);
-  if (!route) return address.text();
-  return "weft://" + text_of(route->host) + "/" + std::to_string(route->nic) + "/" + std::to_string(address.vni) + "/" +
-         std::to_string(address.pid);
 }
 
 wire::HostAddress parse_host(const std::string& ip, uint16_t port) {

@@ -1,15 +1,20 @@
-// cpp/link/routes.hpp: local NIC numbers for NICs of other hosts.
+// cpp/link/routes.hpp: local NIC numbers for NICs of other hosts, and the texts of addresses.
 //
-// wire::EpAddress contains a NIC number of 32 bits. This table assigns the numbers from wire::kRemoteNic on, one for
-// each (host, port, NIC there) that the process learns of; they are valid only in this process. The table only grows,
-// so a number keeps its meaning. The process has one table, because it parses addresses before it has a NIC.
+// wire::EpAddress contains a NIC number of 32 bits. A Routes table assigns the numbers from wire::kRemoteNic on, one
+// for each (host, port, NIC there) that it is told of; they are valid only for those who use the same table. The table
+// only grows, so a number keeps its meaning. It is older than the NICs that use it where addresses are parsed before
+// there is a NIC: the binding has one for the process.
 #pragma once
 
 #include <sys/socket.h>
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/lock.hpp"
 #include "wire/tcp.hpp"
 
 namespace weft::link {
@@ -21,20 +26,36 @@ struct Route {
   auto operator<=>(const Route&) const = default;
 };
 
-// Returns the number of a route and assigns one if the route is new. Thread-safe.
-uint32_t route_number(const Route& route);
+// Thread-safe.
+class Routes {
+ public:
+  // The numbers that each listening process of a host can have told us: the table never shrinks.
+  static constexpr uint32_t kToldNicsMax = 1024;
 
-// The same for a route that a peer announces. The table never shrinks, so each listening process of a host can announce
-// at most kToldNicsMax NICs; further ones get kUnknownNic.
-constexpr uint32_t kToldNicsMax = 1024;
-uint32_t told_route_number(const Route& route);
-std::optional<Route> route_of(uint32_t nic);
+  // Returns the number of a route and assigns one if the route is new.
+  uint32_t number(const Route& route);
+  // The same for a route that a peer announces; beyond kToldNicsMax new ones of its host kUnknownNic.
+  uint32_t told_number(const Route& route);
+  [[nodiscard]] std::optional<Route> find(uint32_t nic) const;
+  // "weft://10.0.0.1:7000/0/1/5"; for an address of this host, EpAddress::text().
+  [[nodiscard]] std::string text_of(const wire::EpAddress& address) const;
+  // Around fork(), which waits for the thread that holds the lock, so that the child gets a consistent table and a free
+  // lock. After those of the NICs, which hold their locks while they take this one.
+  void before_fork() { lock_.lock_at_fork(); }
+  void after_fork() noexcept { lock_.unlock_after_fork(); }
+
+ private:
+  uint32_t add(const Route& route);  // requires the lock
+
+  mutable RankedMutex<lock_rank::kRoutes> lock_;
+  std::map<Route, uint32_t> numbers_;
+  std::vector<Route> routes_;
+  std::map<wire::HostAddress, uint32_t> told_;  // how many numbers each listening process of a host has used
+};
 
 std::string ip_of(const wire::HostAddress& host);
 // "10.0.0.1:7000", "[fe80::1%eth0]:7000".
 std::string text_of(const wire::HostAddress& host);
-// "weft://10.0.0.1:7000/0/1/5"; for an address of this host, EpAddress::text().
-std::string text_of(const wire::EpAddress& address);
 
 // Parses numeric addresses only, without name lookup. Throws Error(EINVAL).
 wire::HostAddress parse_host(const std::string& ip, uint16_t port);

@@ -42,7 +42,7 @@ class SelfPeer final : public Peer {
 }  // namespace
 
 SelfLink::SelfLink(mem::Table& table, Waiter& waiter)
-    : waiter_(waiter), peer_(std::make_shared<SelfPeer>(this, table)) {}
+    : Link(LinkKind::self), waiter_(waiter), peer_(std::make_shared<SelfPeer>(this, table)) {}
 SelfLink::~SelfLink() = default;
 
 void SelfLink::claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) {

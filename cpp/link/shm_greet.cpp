@@ -172,7 +172,7 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
                   mem::TableLayout(hello.mr_count_max).bytes != hello.table_bytes))) {
     throw Error(fi_err::kEPROTO, "malformed hello");
   }
-  auto peer = std::make_shared<ShmPeer>(this);
+  auto peer = std::make_shared<ShmPeer>(this, clock_);
   peer->takes_briefs = !conn.is_private;
   ucred credentials{};
   socklen_t size = sizeof(credentials);

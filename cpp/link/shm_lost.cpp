@@ -29,7 +29,7 @@ void ShmLink::notice_death() {
 // True: a peer ended without a hang-up (it runs another program, which inherited its descriptors): check all peers.
 bool ShmLink::deaths_due() {
   if (deaths_.load(std::memory_order_acquire)) return true;
-  const uint64_t now = coarse_ns();
+  const uint64_t now = clock_.coarse_ns();
   if (now - deaths_looked_ns_.load(std::memory_order_relaxed) < kDeathsLookNs) return false;
   deaths_looked_ns_.store(now, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);

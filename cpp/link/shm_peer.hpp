@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -28,12 +27,6 @@ namespace weft::link {
 constexpr uint64_t kNameAudit = 1;                      // epoll name of the audit's timer; others: listeners and conns
 constexpr uint64_t kNameOfProcess = uint64_t{1} << 32;  // with a connection's id: the pidfd of its peer's process
 
-inline uint64_t coarse_ns() noexcept {
-  timespec ts;
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-}
-
 // Wakes the peer. Never blocks: if the socket is full, the peer has unread doorbells and is awake anyway.
 inline void ring_doorbell(int fd) noexcept {
   constexpr std::byte kRing[wire::kDoorbellBytes]{};
@@ -51,7 +44,7 @@ inline bool has_exited(int pidfd) noexcept {
 
 class ShmPeer final : public Peer {
  public:
-  explicit ShmPeer(Link* link) : Peer(link) {}
+  ShmPeer(ShmLink* link, Clock& clock) : Peer(link), link_(link), clock_(clock) {}
   ~ShmPeer() override = default;
 
   [[nodiscard]] std::string describe() const override { return "process " + std::to_string(process_id); }
@@ -60,16 +53,16 @@ class ShmPeer final : public Peer {
     if (dead()) return Status::peer_gone;
     // The system can reuse a process id after the process died. So check the pidfd once per clock tick (4 ms): within
     // a tick the system cannot run through all ids.
-    const uint64_t now = coarse_ns();
+    const uint64_t now = clock_.coarse_ns();
     if (alive_checked_ns.load(std::memory_order_relaxed) != now) {
       if (pidfd.valid() && has_exited(pidfd.get())) {
-        static_cast<ShmLink*>(link())->notice_death();
+        link_->notice_death();
         return Status::peer_gone;
       }
       alive_checked_ns.store(now, std::memory_order_relaxed);
     }
     const Status status = cma_copy_all(process_id, table.header().life, to_peer, local, remote);
-    if (status == Status::peer_gone) static_cast<ShmLink*>(link())->notice_death();
+    if (status == Status::peer_gone) link_->notice_death();
     return status;
   }
   [[nodiscard]] uint64_t consumed() const noexcept {
@@ -125,6 +118,10 @@ class ShmPeer final : public Peer {
   std::deque<uint32_t> staged;                    // chunks that the peer has not consumed, oldest first
   uint64_t staged_freed = 0;                      // chunks that the peer has consumed and we have freed, ever
   uint64_t consumed_from_it = 0;                  // staged payloads of the peer that we have consumed
+
+ private:
+  ShmLink* link_;  // the link of the connection, which another link may wrap
+  Clock& clock_;
 };
 
 }  // namespace weft::link

@@ -12,7 +12,8 @@ namespace weft::link {
 
 ShmLink::ShmLink(const ShmConfig& config, mem::Table& table, mem::SegmentSet& segments, Clock& clock, Random& random,
                  Waiter& waiter)
-    : config_(config),
+    : Link(LinkKind::shm),
+      config_(config),
       table_(table),
       segments_(segments),
       clock_(clock),

@@ -288,7 +288,7 @@ size_t TcpLink::poll_events(FrameSink& sink) {
         std::vector<Retry> retries;
         retries.swap(retries_);
         for (Retry& r : retries) {
-          const auto route = route_of(r.call.address.nic);
+          const auto route = routes_.find(r.call.address.nic);
           if (!route || now > r.call.deadline_ns) {
             happen({Happened::resolved, std::move(r.call.token), Status::timeout, nullptr, 0, 0});
           } else if (now >= r.at_ns || find(route->host, r.call.address.vni) ||

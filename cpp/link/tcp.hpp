@@ -49,7 +49,7 @@ constexpr size_t kCallersMax = 256, kCallersOfOneMax = 64;
 
 class TcpLink final : public Link, private TcpControl {
  public:
-  TcpLink(const TcpConfig& config, mem::Table& table, Clock& clock, Random& random, Waiter& waiter);
+  TcpLink(const TcpConfig& config, Routes& routes, mem::Table& table, Clock& clock, Random& random, Waiter& waiter);
   ~TcpLink() override;
 
   // Sets the secret key that the NICs share, and the library for the proofs. Throws Error(EBUSY): another key is in use
@@ -74,10 +74,10 @@ class TcpLink final : public Link, private TcpControl {
   Resolving resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) override;
   [[nodiscard]] std::optional<wire::EpAddress> local_name(const wire::EpAddress& address) override;
   [[nodiscard]] std::optional<std::string> name_of(const wire::EpAddress& address) const override {
-    return address.nic >= wire::kRemoteNic ? std::optional(text_of(address)) : std::nullopt;
+    return address.nic >= wire::kRemoteNic ? std::optional(routes_.text_of(address)) : std::nullopt;
   }
   [[nodiscard]] std::optional<Place> place_of(const wire::EpAddress& address) const override {
-    const auto route = route_of(address.nic);
+    const auto route = routes_.find(address.nic);
     return route ? std::optional(Place{text_of(route->host), route->nic}) : std::nullopt;
   }
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
@@ -168,6 +168,7 @@ class TcpLink final : public Link, private TcpControl {
   void warm() noexcept;
 
   TcpConfig config_;
+  Routes& routes_;
   mem::Table& table_;
   Clock& clock_;
   Random& random_;

@@ -21,7 +21,7 @@ constexpr uint64_t kGreetingNs = 20'000'000;
 }  // namespace
 
 std::optional<wire::EpAddress> TcpLink::local_name(const wire::EpAddress& address) {
-  const auto route = route_of(address.nic);
+  const auto route = routes_.find(address.nic);
   if (!route) return std::nullopt;
   const wire::EpAddress name{route->nic, address.pid, address.vni, 0};
   {
@@ -45,7 +45,7 @@ std::optional<wire::EpAddress> TcpLink::local_name(const wire::EpAddress& addres
 }
 
 std::string TcpLink::explain(const wire::EpAddress& address) const {
-  const auto route = route_of(address.nic);
+  const auto route = routes_.find(address.nic);
   if (!route) return {};
   const std::lock_guard lock(mutex_);
   const auto it = reasons_.find(route->host);
@@ -53,7 +53,7 @@ std::string TcpLink::explain(const wire::EpAddress& address) const {
 }
 
 Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found*) {
-  const auto route = route_of(address.nic);
+  const auto route = routes_.find(address.nic);
   if (!route) return Resolving::no;
   {
     const std::lock_guard lock(mutex_);

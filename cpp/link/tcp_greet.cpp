@@ -246,14 +246,14 @@ void TcpLink::go_live(uint64_t id) {
   about.remote = p.remote;
   about.host = p.outbound ? p.remote : seen_as(p.remote, p.greeting->theirs().listen);
   if (p.outbound) about.us = us_from(p.fd.get(), p.greeting->hello().listen);
-  const auto peer = std::make_shared<TcpPeer>(this, std::move(p.fd), p.greeting->keys(), about, &*data_, id);
+  const auto peer = std::make_shared<TcpPeer>(this, routes_, std::move(p.fd), p.greeting->keys(), about, &*data_, id);
   if (all_watched_) peer->watch(true);
   live_.push_back(peer);
   live_count_.store(live_.size(), std::memory_order_release);
   watch();
   reasons_.erase(about.host);
   for (TcpPeer::Call& c : p.calls) {
-    if (const auto route = route_of(c.address.nic)) ask(*peer, *route, std::move(c));
+    if (const auto route = routes_.find(c.address.nic)) ask(*peer, *route, std::move(c));
   }
   warm();
 }

@@ -61,8 +61,9 @@ Status status_of_errno(int error) noexcept {
   }
 }
 
-TcpPeer::TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& a, EpollSet* set, uint64_t own_id)
-    : Peer(link), about(a), id(own_id), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
+TcpPeer::TcpPeer(Link* link, Routes& routes, UniqueFd fd, const SessionKeys& keys, const About& a, EpollSet* set,
+                 uint64_t own_id)
+    : Peer(link), about(a), id(own_id), routes_(routes), fd_(std::move(fd)), keys_(keys), set_(set), in_(kInBytes) {
   payload_max = wire::kTcpPayloadMax;
   unanswered_max = wire::kTcpInFlightFrames;
   cma_reason = "the peer is on another host";
@@ -445,7 +446,7 @@ void TcpPeer::trace_source(wire::Frame& frame) {
   }
   if (frame.source.nic != source_nic_) {
     source_nic_ = frame.source.nic;
-    source_number_ = told_route_number({about.host, source_nic_});
+    source_number_ = routes_.told_number({about.host, source_nic_});
   }
   frame.source.nic = source_number_;
 }

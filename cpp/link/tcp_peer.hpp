@@ -23,6 +23,7 @@
 #include "base/lock.hpp"
 #include "link/epoll.hpp"
 #include "link/link.hpp"
+#include "link/routes.hpp"
 #include "link/tcp_auth.hpp"
 
 namespace weft::link {
@@ -58,7 +59,8 @@ class TcpPeer final : public Peer {
     wire::HostAddress remote;  // the other end of the connection
     wire::HostAddress us;      // outbound: our address as the peer sees it, unless a NAT translates it
   };
-  TcpPeer(Link* link, UniqueFd fd, const SessionKeys& keys, const About& about, EpollSet* set, uint64_t id);
+  TcpPeer(Link* link, Routes& routes, UniqueFd fd, const SessionKeys& keys, const About& about, EpollSet* set,
+          uint64_t id);
 
   [[nodiscard]] std::string describe() const override;
   Status cma_copy(bool, std::span<const iovec>, std::span<const iovec>) override { return Status::unsupported; }
@@ -148,6 +150,7 @@ class TcpPeer final : public Peer {
   bool admit(wire::Frame& frame, TcpControl& control);
   void trace_source(wire::Frame& frame);
 
+  Routes& routes_;
   UniqueFd fd_;
   SessionKeys keys_;  // send: guarded by send_mutex_; receive: the polling thread's
   EpollSet* set_;     // the link's set for connections

@@ -14,8 +14,15 @@
 
 namespace weft::link {
 
-TcpLink::TcpLink(const TcpConfig& config, mem::Table& table, Clock& clock, Random& random, Waiter& waiter)
-    : config_(config), table_(table), clock_(clock), random_(random), waiter_(waiter) {
+TcpLink::TcpLink(const TcpConfig& config, Routes& routes, mem::Table& table, Clock& clock, Random& random,
+                 Waiter& waiter)
+    : Link(LinkKind::tcp),
+      config_(config),
+      routes_(routes),
+      table_(table),
+      clock_(clock),
+      random_(random),
+      waiter_(waiter) {
   for (size_t i = 0; i < uuid_.size(); i += 8) {
     const uint64_t word = random.next();
     std::memcpy(uuid_.data() + i, &word, 8);

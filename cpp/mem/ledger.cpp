@@ -18,7 +18,7 @@ namespace weft::mem {
 
 namespace {
 constexpr uint64_t kMagic = 0x32726567'64656c77ull + sizeof(pthread_mutex_t);
-constexpr time_t kLockSeconds = 10;
+constexpr uint64_t kLockSeconds = 10, kSecondNs = 1'000'000'000;
 
 // The atomic word of a slot for one kind: bits 0 to 30 the units in the cache; bit 31: the cache may not be used; bits
 // 32 to 63 the units that went back, modulo 2^32.
@@ -82,7 +82,7 @@ class Ledger::Lock {
   explicit Lock(Ledger& of) : mutex_(of.head().mutex) {
     int failed = ::pthread_mutex_trylock(&mutex_);
     if (failed == EBUSY) [[unlikely]]
-      failed = wait();
+      failed = wait_until(of.calendar_.now_ns() + kLockSeconds * kSecondNs);
     if (failed == EOWNERDEAD) {
       of.recount();
       failed = ::pthread_mutex_consistent(&mutex_);
@@ -97,16 +97,15 @@ class Ledger::Lock {
   Lock& operator=(const Lock&) = delete;
 
  private:
-  int wait() {
-    timespec until{};
-    ::clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += kLockSeconds;
+  int wait_until(uint64_t ns) {
+    const timespec until{static_cast<time_t>(ns / kSecondNs), static_cast<long>(ns % kSecondNs)};
     return ::pthread_mutex_timedlock(&mutex_, &until);
   }
   pthread_mutex_t& mutex_;
 };
 
-Ledger::Ledger(int fd) : mapping_(Mapping::shared(fd, bytes(), true, "the ledger of resources")) {}
+Ledger::Ledger(int fd, Clock& calendar)
+    : mapping_(Mapping::shared(fd, bytes(), true, "the ledger of resources")), calendar_(calendar) {}
 
 size_t Ledger::bytes() noexcept {
   return 4096 + sizeof(Row) * kRowsMax + sizeof(Slot) * kSlotsMax;

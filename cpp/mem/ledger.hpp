@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/mapping.hpp"
 
 namespace weft::mem {
@@ -46,8 +47,9 @@ class Ledger {
     Counts held{};
   };
 
-  // Maps a file of bytes() bytes; throws Error.
-  explicit Ledger(int fd);
+  // Maps a file of bytes() bytes; throws Error. `calendar`: the time of the day since 1970, by which the system's locks
+  // count; read only by a call that waits for another process.
+  Ledger(int fd, Clock& calendar);
   static size_t bytes() noexcept;
   // Makes a file of zeros an empty ledger; no other process may use the file. `id` identifies the file and the boot of
   // the system: in a copy of the file, or in a file from before a boot, nobody would release a lock that was held.
@@ -99,6 +101,7 @@ class Ledger {
   [[gnu::noinline]] void give_slowly(Slot& slot, size_t kind);
 
   Mapping mapping_;
+  Clock& calendar_;
 };
 
 }  // namespace weft::mem

@@ -13,8 +13,6 @@ using wire::ReduceWhat;
 
 namespace {
 
-std::atomic<uint64_t> g_next_address{1};
-
 // Positions begin to end - 1 of a part of the tree; `begin` is at its top.
 struct Part {
   uint32_t begin, end;
@@ -68,7 +66,7 @@ Group::Group(Endpoint* ep, GroupConfig config)
     : ep_(ep),
       domain_(ep->domain()),
       config_(std::move(config)),
-      address_(g_next_address.fetch_add(1, std::memory_order_relaxed)),
+      address_(domain_->nic()->new_group_address()),
       count_(static_cast<uint32_t>(config_.members.size())) {
   config_.join_radix = std::clamp(config_.join_radix, 1u, kGroupRadixMax);
   config_.radix = std::clamp(config_.radix, 1u, kGroupRadixMax);

@@ -164,6 +164,10 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] mem::RegistrationCache* cache() noexcept { return parts_.cache; }
   [[nodiscard]] Trace* trace() noexcept { return parts_.trace; }
   [[nodiscard]] Clock& clock() noexcept { return *parts_.clock; }
+  // No other group of this NIC has the same address.
+  [[nodiscard]] uint64_t new_group_address() noexcept {
+    return group_addresses_.fetch_add(1, std::memory_order_relaxed);
+  }
   [[nodiscard]] Random& random() noexcept { return *parts_.random; }
   [[nodiscard]] sync::World& world() noexcept;
   [[nodiscard]] link::Waiter& waiter() noexcept { return *parts_.waiter; }
@@ -357,7 +361,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
   mutable RankedMutex<lock_rank::kMappings> mappings_mutex_;
   std::vector<std::shared_ptr<MemoryRegion>> mappings_;  // open ones, and closed ones until the next is made
-  std::vector<mem::HeldPlace> abandoned_;  // places of mappings that a peer still held when their domain ended
+  std::vector<mem::HeldPlace> abandoned_;     // places of mappings that a peer still held when their domain ended
+  std::atomic<uint64_t> group_addresses_{1};  // the next one
   uint64_t next_op_ = 1;  // first number of a new domain, so that late answers for a closed domain match no operation
   TelemetryPages telemetry_;
   RankedMutex<lock_rank::kWatched> watched_mutex_;

@@ -9,18 +9,25 @@
 
 namespace weft::nic {
 
+namespace {
+// Peers have their turns in the order in which they came, which no address of memory decides.
+uint64_t turn_of(const link::Peer& peer) noexcept {
+  return peer.number;
+}
+}  // namespace
+
 bool Notices::give(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
                    std::span<const std::byte> payload) noexcept {
   wire::Frame f = notice;
   bool first = count_.load(std::memory_order_relaxed) == 0;
   if (!first) {
     const std::lock_guard guard(lock_);
-    first = !sending_ && !queues_.contains(peer.get());
+    first = !sending_ && !queues_.contains(turn_of(*peer));
   }
   if (first && peer->link()->submit(*peer, f, payload) != Status::again) return false;
   try {
     const std::lock_guard guard(lock_);
-    Queue& queue = queues_[peer.get()];
+    Queue& queue = queues_[turn_of(*peer)];
     if (queue.peer == nullptr) queue.peer = peer;
     if (queue.over != Status::ok) return true;
     if (queue.notices.size() >= kWaitingMax) {

@@ -52,7 +52,7 @@ class Notices {
     std::deque<Notice> notices;
     Status over = Status::ok;  // why the peer is to be hung up
   };
-  using Queues = std::map<const link::Peer*, Queue>;
+  using Queues = std::map<uint64_t, Queue>;  // by Peer::number: in an order that no address of memory decides
 
   static size_t send_queue(Queue& queue) noexcept;
   void put_back(Queues& rest) noexcept;

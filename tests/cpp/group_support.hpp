@@ -70,7 +70,7 @@ class Members {
     std::vector<wire::EpAddress> all;
     for (const auto& side : sides) {
       wire::EpAddress a = side->ep->address();
-      if (const auto at = side->host->tcp().listening()) a.nic = link::route_number({*at, a.nic});
+      if (const auto at = side->host->tcp().listening()) a.nic = routes()->number({*at, a.nic});
       all.push_back(a);
     }
     return all;

@@ -56,7 +56,7 @@ struct Victim {
   // Posts an operation to an endpoint at that address, which the NIC must find first.
   void call(const wire::HostAddress& there, uint32_t pid = 5) {
     static const uint64_t word = 1;
-    const uint64_t dest = side.av->insert({link::route_number({there, 0}), pid, 0, 0});
+    const uint64_t dest = side.av->insert({routes()->number({there, 0}), pid, 0, 0});
     BOOST_REQUIRE(post(*side.ep, write_of(dest, &word, 8, 0, 42)).refusal == Refusal::none);
   }
   [[nodiscard]] link::TcpLink::Statistics counts() const { return side.host->tcp().statistics(); }

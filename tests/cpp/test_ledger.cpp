@@ -7,19 +7,21 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "host/host.hpp"
 #include "mem/ledger.hpp"
 
 namespace {
 
 using weft::Error;
 using weft::UniqueFd;
+using weft::host::calendar;
 using weft::mem::Ledger;
 
 constexpr uint64_t kId = 77;
 
 struct File {
   explicit File(int32_t total) : fd(weft::make_memfd("ledger of a test", Ledger::bytes())) {
-    Ledger made(fd.get());
+    Ledger made(fd.get(), calendar());
     Ledger::Counts totals;
     totals.fill(total);
     made.begin(kId, totals);
@@ -41,7 +43,7 @@ BOOST_AUTO_TEST_SUITE(ledger)
 
 BOOST_AUTO_TEST_CASE(test_users_of_a_service_share_its_limit_exactly) {
   const File file(1000);
-  Ledger ours(file.fd.get()), theirs(file.fd.get());
+  Ledger ours(file.fd.get(), calendar()), theirs(file.fd.get(), calendar());
   const std::vector all{limits(1, 10, 0)};
   const uint32_t a = ours.open({1, 1, 1}, 1), b = theirs.open({2, 1, 1}, 1);
   ours.set_limits(all);
@@ -60,7 +62,7 @@ BOOST_AUTO_TEST_CASE(test_users_of_a_service_share_its_limit_exactly) {
 
 BOOST_AUTO_TEST_CASE(test_reserved_resources_are_kept_from_other_services) {
   const File file(20);
-  Ledger book(file.fd.get());
+  Ledger book(file.fd.get(), calendar());
   const std::vector all{limits(1, 20, 5), limits(2, 20, 0)};
   const uint32_t b = book.open({2, 1, 1}, 2);
   book.set_limits(all);
@@ -75,7 +77,7 @@ BOOST_AUTO_TEST_CASE(test_reserved_resources_are_kept_from_other_services) {
 
 BOOST_AUTO_TEST_CASE(test_process_killed_in_the_ledger_leaves_its_sums_right) {
   const File file(1000);
-  Ledger book(file.fd.get());
+  Ledger book(file.fd.get(), calendar());
   const std::vector all{limits(1, 100, 0)};
   const uint32_t ours = book.open({1, 1, 1}, 1);
   book.set_limits(all);
@@ -116,7 +118,7 @@ BOOST_AUTO_TEST_CASE(test_process_killed_in_the_ledger_leaves_its_sums_right) {
 
 BOOST_AUTO_TEST_CASE(test_unused_units_of_a_process_are_there_for_the_others) {
   const File file(1000);
-  Ledger ours(file.fd.get()), theirs(file.fd.get());
+  Ledger ours(file.fd.get(), calendar()), theirs(file.fd.get(), calendar());
   const uint32_t a = ours.open({1, 1, 1}, 1), b = theirs.open({2, 1, 1}, 1), c = theirs.open({3, 1, 1}, 2);
   ours.set_limits(std::vector{limits(1, 900, 0), limits(2, 300, 0)});
   for (int i = 0; i < 500; ++i) BOOST_REQUIRE(ours.take(a, 0, 1));
@@ -135,7 +137,7 @@ BOOST_AUTO_TEST_CASE(test_unused_units_of_a_process_are_there_for_the_others) {
 
 BOOST_AUTO_TEST_CASE(test_lower_limit_is_in_force_for_what_is_returned_later) {
   const File file(1000);
-  Ledger book(file.fd.get());
+  Ledger book(file.fd.get(), calendar());
   const uint32_t a = book.open({1, 1, 1}, 1);
   book.set_limits(std::vector{limits(1, 500, 0)});
   for (int i = 0; i < 100; ++i) BOOST_REQUIRE(book.take(a, 0, 1));
@@ -153,7 +155,7 @@ BOOST_AUTO_TEST_CASE(test_lower_limit_is_in_force_for_what_is_returned_later) {
 // The process is killed while it takes units out of the cache of ours, which uses the cache at the same time.
 BOOST_AUTO_TEST_CASE(test_process_killed_while_it_empties_another_cache_leaves_the_sums_right) {
   const File file(1000);
-  Ledger book(file.fd.get());
+  Ledger book(file.fd.get(), calendar());
   const uint32_t ours = book.open({1, 1, 1}, 1);
   book.set_limits(std::vector{limits(1, 100, 0)});
   BOOST_TEST(book.take(ours, 0, 20));
@@ -195,11 +197,11 @@ BOOST_AUTO_TEST_CASE(test_process_killed_while_it_empties_another_cache_leaves_t
 
 BOOST_AUTO_TEST_CASE(test_ledger_of_another_boot_or_file_is_told_by_its_id) {
   const File file(1);
-  const Ledger book(file.fd.get());
+  const Ledger book(file.fd.get(), calendar());
   BOOST_TEST(book.is(kId));
   BOOST_TEST(!book.is(kId + 1));
   const UniqueFd zeros = weft::make_memfd("ledger of a test", Ledger::bytes());
-  BOOST_TEST(!Ledger(zeros.get()).is(0));
+  BOOST_TEST(!Ledger(zeros.get(), calendar()).is(0));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -53,7 +53,7 @@ struct Bystander {
   ~Bystander() { ep->close(); }
   static wire::EpAddress name_of(const Pair& pair, const nic::Endpoint& ep) {
     wire::EpAddress address = ep.address();
-    if (const auto at = pair.b->host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    if (const auto at = pair.b->host->tcp().listening()) address.nic = routes()->number({*at, address.nic});
     return address;
   }
   // Writes with data, and checks that the data arrives.

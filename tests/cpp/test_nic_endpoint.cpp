@@ -384,7 +384,7 @@ BOOST_AUTO_TEST_CASE(test_passive_endpoint_forgets_whom_it_turned_down) {
       BOOST_TEST(static_cast<int>(event->kind) == static_cast<int>(kind));
     };
     wire::EpAddress address = listener.ep->address();
-    if (const auto at = listener.host->tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    if (const auto at = listener.host->tcp().listening()) address.nic = routes()->number({*at, address.nic});
     for (uint64_t number = 1; number <= 4; ++number) {
       auto caller = std::make_unique<Side>(config);
       const auto answers = std::make_shared<nic::CmQueue>(std::make_shared<Unheard>());

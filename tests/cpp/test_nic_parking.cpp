@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(test_lost_peer_gives_back_what_was_taken_for_it) {
       config.listen = path == Path::tcp;
       Side side(config);
       wire::EpAddress to = *address;
-      if (path == Path::tcp) to.nic = link::route_number({*route, address->nic});
+      if (path == Path::tcp) to.nic = routes()->number({*route, address->nic});
       const uint64_t dest = side.av->insert(to);
       CallRequest take = request_of(sync::Op::take);
       std::byte answer[sizeof(CallRequest)];

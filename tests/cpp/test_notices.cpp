@@ -12,6 +12,7 @@ using nic::Notices;
 
 // A link with room for some frames in all, or of one peer; it remembers the frames that it took.
 struct FakeLink : link::Link {
+  FakeLink() : Link(link::LinkKind::memory) {}
   struct Sent {
     const link::Peer* peer;
     uint64_t op_id;

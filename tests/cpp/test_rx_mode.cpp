@@ -19,7 +19,7 @@ constexpr uint32_t kKind = 2;
 struct Service {
   explicit Service(int32_t entries) : fd(memfd_create("ledger", MFD_CLOEXEC)) {
     BOOST_REQUIRE(ftruncate(fd, static_cast<off_t>(mem::Ledger::bytes())) == 0);
-    ledger.emplace(fd);
+    ledger.emplace(fd, host::calendar());
     mem::Ledger::Counts totals{};
     totals.fill(1000);
     ledger->begin(7, totals);

@@ -76,7 +76,7 @@ struct Caller {
 
 // The outcome of a write from `a` to an endpoint at `there`.
 Completion write_to(Side& a, const wire::HostAddress& there, const std::function<void()>& meanwhile) {
-  const uint64_t word = 1, dest = a.av->insert({link::route_number({there, 0}), 5, 0, 0});
+  const uint64_t word = 1, dest = a.av->insert({routes()->number({there, 0}), 5, 0, 0});
   BOOST_REQUIRE(post(*a.ep, write_of(dest, &word, 8, 0, 42)).refusal == Refusal::none);
   std::optional<Completion> c;
   BOOST_REQUIRE(poll_until([&] { return (c = try_completion(a)).has_value(); },

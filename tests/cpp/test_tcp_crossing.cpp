@@ -379,7 +379,7 @@ BOOST_AUTO_TEST_CASE(test_without_a_secret_there_is_no_link) {
   Side side(config);
   BOOST_CHECK_EXCEPTION(side.host->tcp().listen(link::parse_host("127.0.0.1", 0), std::nullopt), Error,
                         [](const Error& e) { return e.fi_code() == fi_err::kEACCES; });
-  const uint64_t dest = side.av->insert({link::route_number({link::parse_host("127.0.0.1", 9), 0}), 5, 0, 0});
+  const uint64_t dest = side.av->insert({routes()->number({link::parse_host("127.0.0.1", 9), 0}), 5, 0, 0});
   const uint64_t word = 1;
   BOOST_REQUIRE(post(*side.ep, write_of(dest, &word, 8, 0, 42)).refusal == Refusal::none);
   std::optional<Completion> c;
@@ -406,7 +406,7 @@ BOOST_AUTO_TEST_CASE(test_nobody_at_an_address_is_a_refused_connection) {
     uint32_t pid;
   };
   for (const auto& c : {Case{link::from_sockaddr(name), 5}, Case{v.at, 0x7fffffff}}) {  // no process; no endpoint
-    const uint64_t dest = side.av->insert({link::route_number({c.host, 0}), c.pid, 0, 0});
+    const uint64_t dest = side.av->insert({routes()->number({c.host, 0}), c.pid, 0, 0});
     const uint64_t word = 1;
     BOOST_REQUIRE(post(*side.ep, write_of(dest, &word, 8, 0, 42)).refusal == Refusal::none);
     std::optional<Completion> done;

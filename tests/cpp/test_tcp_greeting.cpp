@@ -115,15 +115,16 @@ BOOST_AUTO_TEST_CASE(test_packet_and_greeting_are_these_bytes) {
 
 BOOST_AUTO_TEST_CASE(test_remote_address_keeps_its_number_and_text) {
   const link::Route a{link::parse_host("192.0.2.7", 7000), 3}, b{link::parse_host("2001:db8::7", 7000), 0};
-  const uint32_t n = link::route_number(a);
+  link::Routes table;
+  const uint32_t n = table.number(a);
   BOOST_TEST(n >= wire::kRemoteNic);
-  BOOST_TEST(link::route_number(a) == n);
-  BOOST_TEST(link::route_number(b) != n);
-  BOOST_TEST((link::route_of(n) == a));
-  BOOST_TEST(link::text_of(wire::EpAddress{n, 5, 1, 0}) == "weft://192.0.2.7:7000/3/1/5");
+  BOOST_TEST(table.number(a) == n);
+  BOOST_TEST(table.number(b) != n);
+  BOOST_TEST((table.find(n) == a));
+  BOOST_TEST(table.text_of(wire::EpAddress{n, 5, 1, 0}) == "weft://192.0.2.7:7000/3/1/5");
   BOOST_TEST(link::text_of(b.host) == "[2001:db8::7]:7000");
-  BOOST_TEST(!link::route_of(0));
-  BOOST_TEST(!link::route_of(wire::kUnknownNic));
+  BOOST_TEST(!table.find(0));
+  BOOST_TEST(!table.find(wire::kUnknownNic));
   BOOST_CHECK_THROW(link::parse_host("host.example", 1), Error);
 }
 

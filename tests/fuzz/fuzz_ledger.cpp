@@ -35,7 +35,7 @@ void allowed(Call&& call) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return fuzz::run(data, size, [](fuzz::Input& in) {
     const UniqueFd fd = make_memfd("weft-fuzz-ledger", Ledger::bytes());
-    Ledger books[2] = {Ledger(fd.get()), Ledger(fd.get())};
+    Ledger books[2] = {Ledger(fd.get(), host::calendar()), Ledger(fd.get(), host::calendar())};
     Mapping whole = Mapping::shared(fd.get(), Ledger::bytes(), true, "what another process writes into");
     const std::span<std::byte> bytes{whole.data(), Ledger::bytes()};
     Ledger::Counts totals;

@@ -151,7 +151,7 @@ class Node {
   [[nodiscard]] uint32_t generation() { return nic().table().ep(ep_->index()).generation.load(); }
   uint64_t insert(Node& other) {
     wire::EpAddress address = other.ep_->address();
-    if (const auto at = other.host_.tcp().listening()) address.nic = link::route_number({*at, address.nic});
+    if (const auto at = other.host_.tcp().listening()) address.nic = host_.routes().number({*at, address.nic});
     return av_->insert(address);
   }
   uint64_t insert(const wire::EpAddress& address) { return av_->insert(address); }

@@ -36,11 +36,20 @@ CPP_BELOW: dict[str, set[str]] = {
 # Only the seam knows Python; only the standard library and the system are known elsewhere.
 BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)")
 FOREIGN = re.compile(r"^(boost/|fmt/|absl/|gtest/)")
-# The NIC takes clock and randomness as parameters and opens nothing, so that one seed replays a whole fabric.
-NIC_NEVER = re.compile(
-    r"\b(clock_gettime|gettimeofday|(?:steady|system|high_resolution)_clock::now|random_device|getrandom|__rdtsc"
-    r"|fopen|ifstream|ofstream)\b"
+# Time, randomness and the environment come from outside, so that one seed replays a whole fabric: only the composition
+# root and the seam read them.
+ROOTS = {"host", "bind"}
+NEVER = re.compile(
+    r"\b(clock_gettime|clock_getres|gettimeofday|timespec_get|(?:steady|system|high_resolution)_clock::now|__rdtscp?"
+    r"|__builtin_ia32_rdtscp?|random_device|getrandom|getentropy|arc4random|drand48|rand_r|getenv|secure_getenv|environ"
+    r"|nanosleep|clock_nanosleep|usleep|sleep_for|sleep_until)\b"
+    r"|(?:std|(?<!\w))::(?:time|rand|random|clock|sleep)\(|\btime\((?:nullptr|NULL|0)\)|(?<![\w.>])rand\(\)"
+    r"|/dev/u?random\b"
 )
+# The NIC opens no file besides.
+NIC_NEVER = re.compile(r"\b(fopen|ifstream|ofstream)\b")
+# Who waits for a step of another thread may sleep, which tells it no time.
+SLEEPS = ("base/backoff.hpp", "nanosleep")
 
 _GROUND = {"_extras", "_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant"}
 PY_BELOW: dict[str, set[str]] = {
@@ -191,12 +200,15 @@ def cpp_faults(cpp: Path) -> Iterator[str]:
                 yield f"{where}: <{match[2]}> outside bind: the NIC knows nothing of Python"
             elif FOREIGN.match(match[2]):
                 yield f"{where}: <{match[2]}>: the NIC stands on the standard library and the system alone"
-        if room == "nic":
-            code = _CPP_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-            for match in NIC_NEVER.finditer(code):
-                line = code.count("\n", 0, match.start()) + 1
-                where = f"{path.relative_to(cpp.parent)}:{line}"
-                yield f"{where}: {match.group()} in nic: take clock, random or link as a parameter"
+        code = _CPP_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+        never = [] if room in ROOTS else [*NEVER.finditer(code)]
+        never += NIC_NEVER.finditer(code) if room == "nic" else []
+        for match in never:
+            if (path.relative_to(cpp).as_posix(), match.group()) == SLEEPS:
+                continue
+            line = code.count("\n", 0, match.start()) + 1
+            where = f"{path.relative_to(cpp.parent)}:{line}"
+            yield f"{where}: {match.group()} in {room}: take clock, random, link or the value as a parameter"
 
 
 # ---- Python -------------------------------------------------------------------------------------------------
@@ -302,6 +314,15 @@ def test_python_imports_point_downwards() -> None:
         ("mem/table.cpp", "#include <boost/intrusive/list.hpp>", "standard library"),
         ("mem/table.cpp", '#include "table.hpp"', "include root"),
         ("nic/nic.cpp", "auto t = std::chrono::steady_clock::now();", "take clock"),
+        ("nic/nic.cpp", 'std::ifstream in("x");', "take clock"),
+        ("base/slab.cpp", "::clock_gettime(CLOCK_MONOTONIC, &ts);", "clock_gettime in base: take clock"),
+        ("base/spinlock.hpp", "nanosleep(&ts, nullptr);", "nanosleep in base"),
+        ("ring/mpsc.cpp", "std::this_thread::sleep_for(1ms);", "sleep_for in ring"),
+        ("mem/ledger.cpp", "const time_t t = time(nullptr);", "in mem: take clock"),
+        ("link/shm.cpp", "std::random_device seed;", "random_device in link"),
+        ("sync/barrier.cpp", "const int n = std::rand();", "in sync: take clock"),
+        ("call/rma.cpp", 'const char* v = std::getenv("WEFT_X");', "getenv in call"),
+        ("ucp/worker.cpp", "const auto t = __rdtsc();", "__rdtsc in ucp"),
         ("toys/x.hpp", "", "no room"),
     ],
 )
@@ -320,6 +341,10 @@ def test_cpp_wrong_arrow_is_found(tmp_path: Path, file: str, line: str, expected
         ("link/shm.cpp", '#include "mem/table.hpp"'),
         ("bind/module.cpp", "#include <nanobind/nanobind.h>"),
         ("nic/nic.cpp", "// steady_clock::now is what we must not call"),
+        ("host/host.cpp", "::clock_gettime(CLOCK_MONOTONIC, &ts);"),
+        ("base/backoff.hpp", "nanosleep(&ts, nullptr);"),
+        ("nic/rx.cpp", "const uint64_t t = sink_->time(1) + run_time(2);"),
+        ("mem/maps.cpp", 'std::ifstream in("/proc/self/maps");'),
         ("nic/nic.cpp", "#include <atomic>"),
     ],
 )

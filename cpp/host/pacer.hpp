@@ -1,0 +1,41 @@
+// cpp/host/pacer.hpp: when a polling thread yields its core. PollPacer measures its yields: a long yield means that
+// another thread wants this core, so it then yields more often.
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+#include <cstdint>
+
+namespace weft::host {
+
+// Decides when a loop that finds no work yields: every 4th empty round on a busy core, every 64th on an idle core.
+class PollPacer {
+ public:
+  void found() noexcept { empty_ = 0; }
+  // Counts an empty round; true: yield now.
+  [[nodiscard]] bool due() noexcept { return (++empty_ & mask_) == 0; }
+  // The last yield took long: other threads want this core.
+  [[nodiscard]] bool shares_core() const noexcept { return mask_ == kBusyMask; }
+  [[nodiscard]] uint64_t yielded_ns() const noexcept { return yielded_ns_; }  // the last yield
+  // Returns CLOCK_MONOTONIC after the yield, in nanoseconds.
+  uint64_t yield_measured() noexcept {
+    timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    sched_yield();
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    const int64_t ns = (b.tv_sec - a.tv_sec) * 1'000'000'000 + (b.tv_nsec - a.tv_nsec);
+    // Measured: a yield takes 0.2..0.6 us when no thread waits for the core, 2 us and more when one does.
+    yielded_ns_ = static_cast<uint64_t>(ns);
+    mask_ = ns > 1'500 ? kBusyMask : (mask_ < 63 ? (mask_ << 1) | 1 : 63);
+    return static_cast<uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(b.tv_nsec);
+  }
+
+ private:
+  static constexpr uint32_t kBusyMask = 3;
+  uint32_t empty_ = 0;
+  uint32_t mask_ = 63;
+  uint64_t yielded_ns_ = 0;
+};
+
+}  // namespace weft::host
