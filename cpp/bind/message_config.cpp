@@ -16,14 +16,15 @@ void register_message_config(Module& m) {
                        "How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and\n"
                        "SOURCE_ERR, are set beside these values.")
       .def(nb::init<>())
-      .def_prop_rw(
-          "eager_max", [](const MessageConfig& c) { return c.eager_max; },
-          [](MessageConfig& c, uint64_t n) { c.eager_max = std::min<uint64_t>(n, wire::kStagedPayloadMax); },
-          "Longer messages are pulled by the receiver. At most the payload of one frame; more is cut to that.")
+      .def_rw(
+          "eager_max", &MessageConfig::eager_max,
+          "Longer messages wait in the sender's memory until a receive takes them; the receiver has shorter ones at "
+          "once.")
       .def_prop_rw(
           "eager_part", [](const MessageConfig& c) { return c.eager_part; },
           [](MessageConfig& c, uint64_t n) { c.eager_part = std::min<uint64_t>(n, wire::kStagedPayloadMax); },
-          "Bytes that such a message brings along; cut likewise.")
+          "Bytes that a message of several frames brings along. At most the payload of one frame; more is cut to "
+          "that.")
       .def_rw("copy_max", &MessageConfig::copy_max,
               "Messages up to this length are copied by the call if they cannot be sent at once.")
       .def_rw("tagged_ids", &MessageConfig::tagged_ids,

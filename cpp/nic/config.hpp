@@ -20,8 +20,9 @@ struct PidRange {
 
 // How an endpoint sends and receives messages: the provider's protocol. Design: docs/design/messages.md.
 struct MessageConfig {
-  uint64_t eager_max = 16384;  // longer messages are pulled by the receiver; at most wire::kStagedPayloadMax
-  uint64_t eager_part = 0;     // bytes that such a message brings along
+  // Longer messages wait in the sender's memory until a receive takes them. The receiver has shorter ones at once.
+  uint64_t eager_max = 16384;
+  uint64_t eager_part = 0;  // bytes that a message of several frames brings along; at most wire::kStagedPayloadMax
   // Messages up to this length are copied when they cannot be sent at once, so that the caller can reuse its buffer.
   uint64_t copy_max = 256;
   uint32_t tagged_ids = 0;  // messages that may wait to be pulled at a time; 0: any number

@@ -216,13 +216,13 @@ bool MessageSender::lacks_id(bool tagged, uint64_t total) const noexcept {
 bool MessageSender::take_args(Op* op, const SendArgs& args) {
   const MessageConfig& m = config_;
   const uint64_t total = op->total;
-  const bool rendezvous = total > m.eager_max;
   Op::Send& send = op->send();
   send.tag = args.tag;
   send.tagged = args.tagged;
   send.wants_match =
       (args.flags & flag::kMatchComplete) != 0 || (m.delivery_complete && (args.flags & flag::kDeliveryComplete) != 0);
-  if (rendezvous) {
+  send.announced = total > std::min<uint64_t>(m.eager_max, wire::kStagedPayloadMax);
+  if (total > m.eager_max) {
     send.has_id = true;
     ++(args.tagged ? tagged_ids_ : untagged_ids_);
   }
@@ -231,7 +231,7 @@ bool MessageSender::take_args(Op* op, const SendArgs& args) {
     return false;
   }
   const bool copies = args.inject_call || (args.flags & flag::kInject) != 0 || total <= m.copy_max || total == 0;
-  if (args.device != 0 || copies || (args.local.size() > 1 && !rendezvous)) {
+  if (args.device != 0 || copies || (args.local.size() > 1 && !send.announced)) {
     op->held.resize(total);
     op->status = args.device != 0
                      ? copy_device(domain_->nic()->devices(), args.local, args.device, op->held.data(), true)
@@ -284,7 +284,6 @@ bool MessageSender::advance(Op* op) {
     // The answer under way brings credits. A message without one would need an answer of its own.
     if (flow.credits == 0 && flow.asks_credits && flow.credits_max != 0) return false;
   }
-  const bool rendezvous = op->total > m.eager_max;
   wire::Frame f = message_frame(route, flow, send.tag, op->data, op->total, send.tagged, op->flags);
   f.op_id = op->id;
   if (send.numbered) f.message.sequence = send.number;
@@ -296,8 +295,8 @@ bool MessageSender::advance(Op* op) {
   std::span<const std::byte> bytes;
   std::vector<std::byte> gathered;
   uint64_t n = op->total;
-  if (rendezvous) {
-    f.flags |= wire::kMessageRendezvous;
+  if (send.announced) {
+    f.flags |= wire::kMessageRendezvous | (send.has_id ? 0 : wire::kMessageWhole);
     n = std::min({op->total, m.eager_part, uint64_t{route.peer->payload_max}});
     if (send.lent == Op::Send::kNotLent) lend(op);
     if (send.lent != Op::Send::kNotLent) f.message.key = domain_->nic()->table().mr(send.lent).key;

@@ -2,7 +2,8 @@
 //
 // Three protocols (docs/design/messages.md). Credited: the frame brings the message, the receiver has promised to take
 // it, and the send ends at once. Eager: the frame brings the message, and the answer ends the send. Rendezvous: the
-// frame brings the first bytes, the receiver pulls the rest, and `done` ends the send.
+// frame brings the first bytes, the receiver pulls the rest, and `done` ends the send. Eager messages of several frames
+// are pulled like these, but at once, into the receiver's memory if no receive is posted.
 #pragma once
 
 #include <atomic>

@@ -99,7 +99,9 @@ struct Op {
     uint32_t number = 0;       // of the message, in its flow
     uint32_t epoch = 0;        // Flow::epoch when the message was sent
     uint32_t lent = kNotLent;  // the slot of the buffer in the memory table
-    bool tagged = false, numbered = false, has_id = false, wants_match = false;
+    bool tagged = false, numbered = false, wants_match = false;
+    bool announced = false;                 // the receiver pulls what the frame does not bring
+    bool has_id = false;                    // waits for its receive: a rendezvous
     bool arrived = false, matched = false;  // the receiver has the message; a receive has it
     uint8_t attempts = 0;                   // that the receiver refused, for lack of a receive (FI_PROTO_CXI_RNR)
     uint64_t retry_at_ns = 0;               // not 0: waits for the next attempt

@@ -263,7 +263,7 @@ void Nic::serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
     const DomainLock guard(domain);
     const Op* op = domain->operations().find(frame.pull.message);
     const auto n = static_cast<uint64_t>(std::max(frame.status, 0));
-    if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->send().has_id) {
+    if (op != nullptr && op->kind == OpKind::send && op->peer == peer.get() && op->send().announced) {
       if (frame.pull.offset > op->total || n > op->total - frame.pull.offset || n > peer->payload_max) {
         status = Status::protocol;
       } else {

@@ -159,9 +159,11 @@ RxAnswer RxContext::add_flow(const RxMessage& message, uint32_t* number) noexcep
 RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::span<const std::byte> bytes) noexcept {
   lock_.assert_held();
   const bool rendezvous = (message.flags & rx_flag::kRendezvous) != 0;
-  // An eager frame has all bytes of its message; a rendezvous has some.
+  const bool credited = (message.flags & rx_flag::kCredited) != 0, whole = (message.flags & rx_flag::kWhole) != 0;
+  // An eager frame has all bytes of its message; a rendezvous has some. So has an eager message of several frames.
   if (rendezvous ? bytes.size() > message.length : bytes.size() != message.length) return RxAnswer::broken;
-  const bool credited = (message.flags & rx_flag::kCredited) != 0;
+  if (whole && (!rendezvous || credited || bytes.size() == message.length)) [[unlikely]]
+    return RxAnswer::broken;
   if (!credited && (mode_.changing() || sink_->is_full())) [[unlikely]]
     return RxAnswer::refused;
   Arrival arrival;
@@ -185,20 +187,22 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
       sink_->unsettled();
     if (!may_stay) return RxAnswer::refused;
   }
-  const RxBuffers::Room room = buffers_.take(sizeof(Parked) + bytes.size(), credited);
+  const RxBuffers::Room room = whole ? room_to_land(message) : buffers_.take(sizeof(Parked) + bytes.size(), credited);
   if (room.memory != nullptr) arrival.cookie = reinterpret_cast<uint64_t>(room.memory);
-  if (room.memory == nullptr || match_.keep(arrival, credited) == nullptr) [[unlikely]] {
+  Unexpected* const kept = room.memory == nullptr ? nullptr : match_.keep(arrival, credited);
+  if (kept == nullptr) [[unlikely]] {
     if (room.memory != nullptr) buffers_.give(room.buffer);
     mode_.taken(epoch);
     return credited ? RxAnswer::no_memory : RxAnswer::refused;
   }
-  ::new (room.memory)
-      Parked{message.peer, message.key, message.op_id, message.source, room.buffer, static_cast<uint32_t>(bytes.size()),
-             epoch,        from.index,  message.flags};
+  ::new (room.memory) Parked{message.peer, message.key, message.op_id, message.source, room.buffer,
+                             bytes.size(), epoch,       from.index,    message.flags};
   std::copy(bytes.begin(), bytes.end(), room.memory + sizeof(Parked));
   ++kept_;
   if (config_.traced) [[unlikely]]
     sink_->kept(message);
+  if (whole) [[unlikely]]
+    land(kept);
   return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;
 }
 
@@ -244,20 +248,7 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t i
                         std::span<const std::byte> bytes) noexcept {
   lock_.assert_held();
   Posted* const p = match.posted;
-  RxCompletion c;
-  c.context = p->context;
-  c.flags = p->flags;
-  c.extra = p->extra;
-  c.buffer = p->address + match.offset;
-  c.length = match.stored;
-  c.cut = match.cut;
-  c.tag = message.tag;
-  c.data = message.data;
-  c.source = message.source;
-  c.index = index;
-  c.tagged = p->tagged;
-  c.has_data = (message.flags & rx_flag::kHasData) != 0;
-  c.multi = p->multi;
+  RxCompletion c = completion_of(match, message, index);
   const size_t here = std::min<size_t>(bytes.size(), match.stored);
   const bool pulls = match.stored > here;
   RxPull pull;
@@ -277,11 +268,32 @@ bool RxContext::deliver(const Match& match, const RxMessage& message, uint32_t i
     pull.bytes = match.stored - here;
     pull.posted = p;
     pull.completion = c;
+    pull.eager = (message.flags & rx_flag::kWhole) != 0;
     sink_->pull(pull);
     return !pulls;
   }
   end(p, c);
   return true;
+}
+
+// The completion of a receive with this message.
+RxCompletion RxContext::completion_of(const Match& match, const RxMessage& message, uint32_t index) noexcept {
+  const Posted& p = *match.posted;
+  RxCompletion c;
+  c.context = p.context;
+  c.flags = p.flags;
+  c.extra = p.extra;
+  c.buffer = p.address + match.offset;
+  c.length = match.stored;
+  c.cut = match.cut;
+  c.tag = message.tag;
+  c.data = message.data;
+  c.source = message.source;
+  c.index = index;
+  c.tagged = p.tagged;
+  c.has_data = (message.flags & rx_flag::kHasData) != 0;
+  c.multi = p.multi;
+  return c;
 }
 
 // Completes one message of a receive.
@@ -310,15 +322,19 @@ void RxContext::end(Posted* posted, RxCompletion& completion) noexcept {
 
 void RxContext::pulled(const RxPull& pull, Status status) noexcept {
   const std::lock_guard guard(lock_);
+  if (pull.kept != nullptr) [[unlikely]] {
+    pulled_whole(pull, status);
+    return;
+  }
   RxCompletion c = pull.completion;
   if (status != Status::ok) {
     c.status = status;
     c.length = 0;
   }
   end(pull.posted, c);
-  if (pull.op_id == 0) return;  // an eager message
-  if (closed_ && status != Status::ok) {
-    sink_->lost(pull.peer, pull.op_id);
+  if (pull.op_id == 0) return;                                            // an eager message
+  if (status == Status::canceled || (closed_ && status != Status::ok)) {  // canceled: the endpoint closes
+    sink_->lost(pull.peer, pull.op_id, Status::no_endpoint);
   } else {
     sink_->done(pull.peer, pull.op_id, c.length);
   }
@@ -469,6 +485,10 @@ RxCompletion RxContext::ended(const Receive& receive) noexcept {
 void RxContext::receive_parked(const Match& match) noexcept {
   lock_.assert_held();
   Unexpected* const u = match.unexpected;
+  if ((u->flags & rx_flag::kWhole) != 0) [[unlikely]] {
+    receive_whole(match);
+    return;
+  }
   const Parked& p = parked(*u);
   const RxMessage message = message_of(*u);
   const std::span<const std::byte> bytes{reinterpret_cast<const std::byte*>(u->cookie) + sizeof(Parked), p.eager};
@@ -483,7 +503,7 @@ void RxContext::forget(Unexpected* message) noexcept {
   mode_.taken(parked(*message).epoch);
   buffers_.give(parked(*message).buffer);
   match_.release(message);
-  if (untold_) [[unlikely]]
+  if (untold_ && !closed_) [[unlikely]]
     tell_ready();
 }
 
@@ -639,12 +659,13 @@ void RxContext::close() noexcept {
   for (const Receive& h : held_) sink_->dropped(h.context, h.multi);
   held_.clear();
   const auto lose = [this](const Unexpected& u) {
-    if ((u.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) sink_->lost(parked(u).peer, parked(u).op_id);
+    if ((u.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0)
+      sink_->lost(parked(u).peer, parked(u).op_id, Status::no_endpoint);
   };
   match_.each_unexpected(lose);
   for (const Unexpected* u : claimed_) lose(*u);
   mode_.close();
-  buffers_.close();
+  if (copies_ == 0) buffers_.close();  // otherwise the last copy does
 }
 
 std::vector<RxCompletion> RxContext::unexpected_messages(size_t max, size_t* total) {

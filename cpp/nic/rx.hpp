@@ -42,7 +42,9 @@ constexpr uint16_t kTagged = wire::kMessageTagged, kHasData = wire::kMessageHasD
                    kRendezvous = wire::kMessageRendezvous, kCredited = wire::kMessageCredited,
                    kFirst = wire::kMessageFirst,  // makes a record
     kUnordered = wire::kMessageUnordered,         // no sequence, and never kept
-    kWantsMatch = wire::kMessageWantsMatch;
+    kWantsMatch = wire::kMessageWantsMatch, kWhole = wire::kMessageWhole;
+// Of a kept message; no frame has it. The bytes of a whole message are on their way.
+constexpr uint16_t kLanding = 0x100;
 }  // namespace rx_flag
 // In Receive::flags: the sink stores the bytes, because the receive has several buffers. Bits below are the caller's.
 constexpr uint64_t kRxScattered = 1ull << 63;
@@ -54,7 +56,7 @@ struct RxMessage {
   uint32_t sender = kNoSender;  // number of the flow's record; of its first message: the sender's fi_addr, or kNoIndex
   uint32_t sequence = 0;
   uint64_t tag = 0, data = 0, length = 0;
-  uint64_t key = 0;    // rendezvous: the sender's buffer
+  uint64_t key = 0;    // rendezvous, whole: the sender's buffer
   uint64_t op_id = 0;  // the sender's operation
   uint16_t flags = 0;
 };
@@ -108,8 +110,8 @@ struct RxCarried {
   }
 };
 
-// The rest of a rendezvous message: `bytes` from `from` on in the sender's buffer, to `to`. The sink passes the pull to
-// pulled() when the bytes have arrived. op_id 0: no sender waits for that.
+// The rest of a message: `bytes` from `from` on in the sender's buffer, to `to`. The sink passes the pull to pulled()
+// when the bytes have arrived. op_id 0: no sender waits for that.
 struct RxPull {
   uint64_t peer = 0;  // may have ended
   uint64_t key = 0, op_id = 0;
@@ -117,6 +119,11 @@ struct RxPull {
   Posted* posted = nullptr;
   RxCompletion completion;
   std::shared_ptr<RxCarried> carried = nullptr;  // the sink stores these bytes too, in front of `to`
+  bool eager = false;                            // of a whole message, not of a rendezvous
+  // A whole message that no receive had taken. Without `posted` its bytes go into the memory of such messages; with
+  // it they are there, from `lies` on.
+  Unexpected* kept = nullptr;
+  uint64_t lies = 0;
 };
 
 // Calls of the context, under its lock: they must not call the context, and take only locks below it.
@@ -130,8 +137,9 @@ class RxSink {
   virtual void pull(const RxPull& pull) noexcept = 0;  // queues the pull
   // Tells a sender that was answered `arrived` that its operation ends. bytes: of its message that were taken.
   virtual void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept = 0;
-  // The same for a message that was never received, because the endpoint closes.
-  virtual void lost(uint64_t peer, uint64_t op_id) noexcept = 0;
+  // The same for a message that no receive can have: the endpoint closes, or the bytes of a whole message failed to
+  // come.
+  virtual void lost(uint64_t peer, uint64_t op_id, Status why) noexcept = 0;
   // A receive ends without a completion, because the endpoint closes. multi: of a buffer for several messages, whose
   // earlier completions may still wait to be read.
   virtual void dropped(uint64_t context, bool multi) noexcept = 0;
@@ -264,12 +272,19 @@ class RxContext {
   struct alignas(kCacheLine) Parked {
     uint64_t peer, key, op_id;
     wire::EpAddress source;
-    uint32_t buffer, eager;
+    uint32_t buffer;
+    uint64_t eager;  // bytes that are here
     uint32_t epoch;  // for RxMode::taken()
     uint32_t index;
     uint16_t flags;
   };
   static_assert(sizeof(Parked) == kCacheLine);
+  // Behind the bytes of a whole message.
+  struct alignas(kCacheLine) Landing {
+    Match match;                 // of the receive that took the message while it landed; posted null: none did
+    Status status = Status::ok;  // how the landing ended
+  };
+  static_assert(sizeof(Landing) == kCacheLine);
   // A credited message that waits for its turn.
   struct Early {
     RxMessage message;
@@ -294,9 +309,18 @@ class RxContext {
   [[gnu::noinline]] Post wait_for_entry(const Receive& receive) noexcept;
   [[gnu::noinline]] bool cancel_waiting(uint64_t context) noexcept;
   static RxCompletion ended(const Receive& receive) noexcept;
+  static RxCompletion completion_of(const Match& match, const RxMessage& message, uint32_t index) noexcept;
   bool claim(Unexpected* message, uint64_t context) noexcept;
   void receive_parked(const Match& match) noexcept;
   void forget(Unexpected* message) noexcept;
+  void drop(Unexpected* taken) noexcept;
+  // rx_land.cpp: eager messages of several frames.
+  [[gnu::noinline]] RxBuffers::Room room_to_land(const RxMessage& message) noexcept;
+  [[gnu::noinline]] void land(Unexpected* message) noexcept;
+  [[gnu::noinline]] void receive_whole(const Match& match) noexcept;
+  [[gnu::noinline]] void pulled_whole(const RxPull& pull, Status status) noexcept;
+  void landed(Unexpected* message, Status status) noexcept;
+  static Landing& landing(const Unexpected& u) noexcept;
   [[gnu::noinline]] void tell_ready() noexcept;
   void drop_flow(uint32_t number) noexcept;
   static Parked& parked(const Unexpected& u) noexcept;
@@ -326,6 +350,7 @@ class RxContext {
   size_t early_count_ = 0;
   bool untold_ = false;  // a flow was refused, and ready() not called since
   uint64_t matched_ = 0, kept_ = 0, refused_ = 0;
+  size_t copies_ = 0;                 // pulls to and from the memory of kept messages
   std::vector<Unexpected*> claimed_;  // by FI_CLAIM
   // A receive that waits for a list entry.
   struct Waiting {

@@ -37,14 +37,18 @@ RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context
   if (how == Peek::claim && !claim(u, context)) return Found::full;
   sink_->completed(seen(*u, context, flags));
   if (how == Peek::discard) {
-    const RxMessage message = message_of(*u);
     match_.take(u);
-    forget(u);
-    if ((message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) {
-      sink_->done(message.peer, message.op_id, 0);
-    }
+    drop(u);
   }
   return Found::found;
+}
+
+// Ends a message, out of the lists, that no receive takes.
+void RxContext::drop(Unexpected* taken) noexcept {
+  if ((taken->flags & rx_flag::kLanding) != 0) return;  // landed() goes on
+  const RxMessage message = message_of(*taken);
+  forget(taken);
+  if ((message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) sink_->done(message.peer, message.op_id, 0);
 }
 
 bool RxContext::claim(Unexpected* message, uint64_t context) noexcept try {
@@ -70,12 +74,8 @@ RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard
   }
   std::erase(claimed_, u);
   if (discard) {
-    const RxMessage message = message_of(*u);
     sink_->completed(seen(*u, receive.context, receive.flags));
-    forget(u);
-    if ((message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0) {
-      sink_->done(message.peer, message.op_id, 0);
-    }
+    drop(u);
     return Found::found;
   }
   Match match;

@@ -355,8 +355,8 @@ void RxPort::done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept {
   tell_done(peer, op_id, Status::ok, bytes);
 }
 
-void RxPort::lost(uint64_t peer, uint64_t op_id) noexcept {
-  tell_done(peer, op_id, Status::no_endpoint, 0);
+void RxPort::lost(uint64_t peer, uint64_t op_id, Status why) noexcept {
+  tell_done(peer, op_id, why, 0);
 }
 
 void RxPort::dropped(uint64_t context, bool multi) noexcept {
@@ -391,18 +391,24 @@ void RxPort::ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept {
 }
 
 void RxPort::pull(const RxPull& pull) noexcept {
-  if (trace_ != nullptr) [[unlikely]]
+  if (trace_ != nullptr && !pull.eager) [[unlikely]]
     record(TraceKind::matched, pull.bytes, pull.completion.tag, pull.completion.source.pid, pull.op_id);
   {
     const std::lock_guard guard(held_lock_);
     try {
-      pulls_.push_back(pull);
-      pull_count_.fetch_add(1, std::memory_order_relaxed);
+      if (is_read(pull)) {
+        reads_waiting_.push_back(pull);
+      } else {
+        pulls_.push_back(pull);
+        pull_count_.fetch_add(1, std::memory_order_relaxed);
+      }
     } catch (const std::bad_alloc&) {
       // The receive stays open until its endpoint is closed.
     }
   }
-  if (reads_max_ != 0 || relaxed_) [[unlikely]] {
+  if (pull.lies != 0) [[unlikely]]
+    nic_->wake_pulls();  // nobody else may come by when a message has landed
+  if (is_read(pull) || relaxed_) [[unlikely]] {
     domain_->note_software();
     cq_->event.notify();  // a waiting reader makes the progress
   }
@@ -450,65 +456,96 @@ size_t RxPort::run_pulls(bool at_once) noexcept {
     {
       const std::lock_guard guard(held_lock_);
       if (pulls_.empty() || closed_.load(std::memory_order_relaxed)) break;
-      if (reads_max_ != 0) [[unlikely]] {
-        if (reads_now_ == reads_max_) break;  // end_read() goes on
-        if (++reads_now_ > reads_most_.load(std::memory_order_relaxed))
-          reads_most_.store(reads_now_, std::memory_order_relaxed);
-      }
       next = pulls_.front();
       pulls_.pop_front();
       pulling_.fetch_add(1, std::memory_order_relaxed);
       pull_count_.fetch_sub(1, std::memory_order_relaxed);
     }
-    const std::shared_ptr<link::Peer> peer = nic_->peer_of(next.peer);
-    Status status = Status::peer_gone;
-    if (next.carried != nullptr) [[unlikely]] {
-      RxCarried& carried = *next.carried;
-      const uint64_t now = now_ns();
-      const bool waits = !carried.begun || (!at_once && now < carried.due_ns);
-      if (!carried.begun) {
-        land_some(next, peer);
-        carried.begun = true;
-        carried.due_ns = now + Reorder::kDueNs;
-      }
-      if (waits && put_back(next)) {
-        domain_->note_software();
-        pulling_.fetch_sub(1, std::memory_order_release);
-        continue;
-      }
-      status = mem::copy_guarded(reinterpret_cast<std::byte*>(next.to) - next.from, carried.bytes.data(), next.from)
-                   ? Status::ok
-                   : Status::fault;
-      if (next.bytes == 0 || status != Status::ok) {
-        pulled(next, status);
-        ++n;
-        pulling_.fetch_sub(1, std::memory_order_release);
-        continue;
-      }
-      status = Status::peer_gone;
-    }
-    Pulled how = !peer ? Pulled::ended : reads_max_ != 0 ? Pulled::by_frames : pull_now(next, peer, &status);
-    if (how != Pulled::later) (reads_max_ != 0 ? reads_ : gets_).fetch_add(1, std::memory_order_relaxed);
-    if (ep_->config().traffic.on && (how == Pulled::by_frames || (how == Pulled::ended && status == Status::ok))) {
-      nic_->count_at(next.completion.source.nic, reads_max_ != 0 ? traffic::kRestricted : uint16_t{0}, next.bytes,
-                     false);
-    }
-    if (how == Pulled::by_frames && !ep_->pull_by_frames(*this, next, peer)) {
-      status = Status::no_memory;
-      how = Pulled::ended;
-    }
-    if (how == Pulled::later && !put_back(next)) {
-      status = Status::no_memory;
-      how = Pulled::ended;
-    }
-    if (how == Pulled::ended) {
-      pulled(next, status);
-      ++n;
-    }
+    n += run_pull(next, at_once) ? 1 : 0;
     pulling_.fetch_sub(1, std::memory_order_release);
   }
   if (has_pulls()) nic_->wake_pulls();
   return n;
+}
+
+// Starts reads, at most reads_max_ at a time; end_read() goes on.
+void RxPort::run_reads() noexcept {
+  for (;;) {
+    RxPull next;
+    {
+      const std::lock_guard guard(held_lock_);
+      if (reads_waiting_.empty() || closed_.load(std::memory_order_relaxed) || reads_now_ == reads_max_) return;
+      if (++reads_now_ > reads_most_.load(std::memory_order_relaxed))
+        reads_most_.store(reads_now_, std::memory_order_relaxed);
+      next = reads_waiting_.front();
+      reads_waiting_.pop_front();
+      pulling_.fetch_add(1, std::memory_order_relaxed);
+    }
+    run_pull(next, true);
+    pulling_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+bool RxPort::run_pull(RxPull& pull, bool at_once) noexcept {
+  Status status = Status::peer_gone;
+  Pulled how = Pulled::ended;
+  if (pull.lies != 0) {
+    status = copy_kept(pull);
+  } else {
+    const std::shared_ptr<link::Peer> peer = nic_->peer_of(pull.peer);
+    if (pull.carried != nullptr) [[unlikely]] {
+      if (!run_carried(pull, peer, at_once, &status)) return false;
+      if (pull.bytes == 0 || status != Status::ok) {
+        pulled(pull, status);
+        return true;
+      }
+      status = Status::peer_gone;
+    }
+    if (peer) how = is_read(pull) ? Pulled::by_frames : pull_now(pull, peer, &status);
+    if (!pull.eager && how != Pulled::later) (reads_max_ != 0 ? reads_ : gets_).fetch_add(1, std::memory_order_relaxed);
+    if (!pull.eager && ep_->config().traffic.on &&
+        (how == Pulled::by_frames || (how == Pulled::ended && status == Status::ok))) {
+      nic_->count_at(pull.completion.source.nic, reads_max_ != 0 ? traffic::kRestricted : uint16_t{0}, pull.bytes,
+                     false);
+    }
+    if ((how == Pulled::by_frames && !ep_->pull_by_frames(*this, pull, peer)) ||
+        (how == Pulled::later && !put_back(pull))) {
+      status = Status::no_memory;
+      how = Pulled::ended;
+    }
+  }
+  if (how != Pulled::ended) return false;
+  pulled(pull, status);
+  return true;
+}
+
+// WEFT_CXI_REORDER. True: the carried bytes are in the buffer, or failed to be. False: some are late, and the pull
+// waits.
+bool RxPort::run_carried(RxPull& pull, const std::shared_ptr<link::Peer>& peer, bool at_once, Status* status) noexcept {
+  RxCarried& carried = *pull.carried;
+  const uint64_t now = now_ns();
+  const bool waits = !carried.begun || (!at_once && now < carried.due_ns);
+  if (!carried.begun) {
+    land_some(pull, peer);
+    carried.begun = true;
+    carried.due_ns = now + Reorder::kDueNs;
+  }
+  if (waits && put_back(pull)) {
+    domain_->note_software();
+    return false;
+  }
+  *status = mem::copy_guarded(reinterpret_cast<std::byte*>(pull.to) - pull.from, carried.bytes.data(), pull.from)
+                ? Status::ok
+                : Status::fault;
+  return true;
+}
+
+// The bytes of a kept message go into the buffer of its receive.
+Status RxPort::copy_kept(const RxPull& pull) noexcept {
+  const auto* const from = reinterpret_cast<const std::byte*>(pull.lies);
+  if ((pull.completion.flags & kRxScattered) != 0)
+    return scatter(more(pull.completion.extra).list, 0, from, pull.bytes);
+  return mem::copy_guarded(reinterpret_cast<std::byte*>(pull.to), from, pull.bytes) ? Status::ok : Status::fault;
 }
 
 // False: out of memory.
@@ -543,7 +580,7 @@ void RxPort::land_some(const RxPull& pull, const std::shared_ptr<link::Peer>& pe
 
 void RxPort::pulled(const RxPull& pull, Status status) noexcept {
   rx_.pulled(pull, status);
-  if (reads_max_ != 0) [[unlikely]]
+  if (is_read(pull)) [[unlikely]]
     end_read();
 }
 
@@ -551,7 +588,7 @@ void RxPort::end_read() noexcept {
   {
     const std::lock_guard guard(held_lock_);
     --reads_now_;
-    if (pulls_.empty()) return;
+    if (reads_waiting_.empty()) return;
   }
   domain_->note_software();
   cq_->event.notify();
@@ -619,6 +656,8 @@ void RxPort::end_pulls() noexcept {
   {
     const std::lock_guard guard(held_lock_);
     left.swap(pulls_);
+    left.insert(left.end(), reads_waiting_.begin(), reads_waiting_.end());
+    reads_waiting_.clear();
     pull_count_.store(0, std::memory_order_relaxed);
   }
   for (const RxPull& pull : left) rx_.pulled(pull, Status::canceled);

@@ -52,13 +52,15 @@ class RxPort final : private RxSink {
   size_t run_pulls(bool at_once = false) noexcept;
   // Called by Endpoint::software_progress().
   void software_progress() noexcept {
-    if (reads_max_ != 0 || relaxed_) run_pulls(true);
+    if (reads_max_ != 0) {
+      run_reads();
+    } else if (relaxed_) {
+      run_pulls(true);
+    }
   }
-  [[nodiscard]] bool has_pulls() const noexcept {
-    return pull_count_.load(std::memory_order_relaxed) != 0 && reads_max_ == 0;
-  }
+  [[nodiscard]] bool has_pulls() const noexcept { return pull_count_.load(std::memory_order_relaxed) != 0; }
   struct Pulls {
-    uint64_t gets = 0, reads = 0;  // messages whose rest the NIC has fetched, and software
+    uint64_t gets = 0, reads = 0;  // rendezvous messages whose rest the NIC has fetched, and software
     uint32_t reads_most = 0;       // reads at a time
   };
   [[nodiscard]] Pulls pulls() const noexcept {
@@ -97,7 +99,7 @@ class RxPort final : private RxSink {
   void completed(const RxCompletion& completion) noexcept override;
   void pull(const RxPull& pull) noexcept override;
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override;
-  void lost(uint64_t peer, uint64_t op_id) noexcept override;
+  void lost(uint64_t peer, uint64_t op_id, Status why) noexcept override;
   void dropped(uint64_t context, bool multi) noexcept override;
   void unsettled() noexcept override;
   uint64_t now_ns() noexcept override;
@@ -113,6 +115,12 @@ class RxPort final : private RxSink {
   void release(uint32_t extra, uint64_t context) noexcept;
   void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
+  // A pull that software_progress() starts.
+  [[nodiscard]] bool is_read(const RxPull& pull) const noexcept { return reads_max_ != 0 && !pull.eager; }
+  void run_reads() noexcept;
+  bool run_pull(RxPull& pull, bool at_once) noexcept;  // true: it has ended
+  bool run_carried(RxPull& pull, const std::shared_ptr<link::Peer>& peer, bool at_once, Status* status) noexcept;
+  Status copy_kept(const RxPull& pull) noexcept;
   void end_read() noexcept;
   bool put_back(const RxPull& pull) noexcept;
   void land_some(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept;
@@ -130,17 +138,17 @@ class RxPort final : private RxSink {
   const uint32_t generation_;
   const bool selective_, source_error_, tells_buffers_, software_counts_;
   std::atomic<uint64_t> min_multi_recv_;
-  const uint32_t reads_max_;  // not 0: pulls are reads, which software_progress() starts
+  const uint32_t reads_max_;  // not 0: pulls of rendezvous messages are reads, which software_progress() starts
   std::unique_ptr<Reorder> relaxed_;
   RankedSpin<lock_rank::kRelaxed> relaxed_lock_;  // guards relaxed_, and keeps eager messages in order
   RxContext rx_;
 
-  RankedSpin<lock_rank::kHeld> held_lock_;  // guards held_, held_free_ and pulls_
+  RankedSpin<lock_rank::kHeld> held_lock_;  // guards held_, held_free_, pulls_ and reads_waiting_
   std::deque<Held> held_;
   std::vector<uint32_t> held_free_;
-  std::deque<RxPull> pulls_;
-  std::atomic<uint32_t> pull_count_{0}, pulling_{0};
-  uint32_t reads_now_ = 0;  // requires held_lock_
+  std::deque<RxPull> pulls_, reads_waiting_;
+  std::atomic<uint32_t> pull_count_{0}, pulling_{0};  // pull_count_: the length of pulls_
+  uint32_t reads_now_ = 0;                            // requires held_lock_
   std::atomic<uint32_t> reads_most_{0};
   std::atomic<uint64_t> gets_{0}, reads_{0};
   std::atomic<bool> closed_{false}, unsettled_{false};

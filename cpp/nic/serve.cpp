@@ -342,7 +342,8 @@ void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& req
                  std::span<const std::byte> payload, uint8_t room) noexcept {
   wire::Frame f = request;
   f.kind = wire::FrameKind::answer;
-  f.flags = static_cast<uint8_t>((f.flags & ~(wire::kFrameNoRoom | wire::kFrameRoom)) | room);
+  f.flags =
+      static_cast<uint8_t>((f.flags & wire::flags_mask(f.kind) & ~(wire::kFrameNoRoom | wire::kFrameRoom)) | room);
   f.status = static_cast<int32_t>(status);
   if (status != Status::ok) payload = {};
   if (peer->link()->submit(*peer, f, payload) == Status::again) {

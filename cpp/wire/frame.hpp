@@ -52,7 +52,9 @@ constexpr uint8_t kFrameCommit = 16;   // FI_COMMIT_COMPLETE: answer when the by
 // Flags of answers to requests with immediate data. NoRoom: the target's queue is full, and the initiator holds back
 // further requests with data until the target answers a check frame with kFrameHasData (the question) with Room.
 constexpr uint8_t kFrameNoRoom = 32, kFrameRoom = 64;
-constexpr uint8_t kFrameFlagsMask = 127;
+constexpr uint8_t flags_mask(FrameKind kind) noexcept {
+  return kind == FrameKind::message ? 255 : 127;
+}
 constexpr uint8_t kFrameFamilyMax = 2;  // AtomicFamily::compare
 
 // Flags of messages.
@@ -62,6 +64,8 @@ constexpr uint8_t kMessageCredited = 8;     // the receiver has promised to take
 constexpr uint8_t kMessageFirst = 16;       // of its flow
 constexpr uint8_t kMessageUnordered = 32;   // FI_PROTO_CXI_RNR
 constexpr uint8_t kMessageWantsMatch = 64;  // done follows when a receive has the message
+// Beside rendezvous, of an eager message that is longer than a frame: the receiver pulls when the frame arrives.
+constexpr uint8_t kMessageWhole = 128;
 
 // Flags of replies. Refused: send it again later. Arrived: done follows.
 constexpr uint8_t kReplyRefused = 1, kReplyArrived = 2;
@@ -190,9 +194,11 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
   std::memcpy(static_cast<void*>(&f), in.data(), sizeof(f));
   const auto kind = static_cast<uint8_t>(f.kind);
   if (kind < 1 || kind > kFrameKindMax) return std::nullopt;
-  if (f.flags > kFrameFlagsMask || f.family > kFrameFamilyMax || f.source.reserved != 0 || f.reserved != 0) {
+  if ((f.flags & ~flags_mask(f.kind)) != 0 || f.family > kFrameFamilyMax || f.source.reserved != 0 || f.reserved != 0) {
     return std::nullopt;
   }
+  // So that what the receiver keeps of such a message is little beside the message's bytes, which are counted.
+  if ((f.flags & kMessageWhole) != 0 && f.message.length <= kStagedPayloadMax) return std::nullopt;
   if (f.kind == FrameKind::reduce &&
       (f.reduce.what < 1 || f.reduce.what > kReduceWhatMax || f.reduce.tier > 1 || f.reduce.reserved != 0)) {
     return std::nullopt;

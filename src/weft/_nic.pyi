@@ -1502,7 +1502,7 @@ class MessageConfig:
     @property
     def eager_max(self) -> int:
         """
-        Longer messages are pulled by the receiver. At most the payload of one frame; more is cut to that.
+        Longer messages wait in the sender's memory until a receive takes them; the receiver has shorter ones at once.
         """
 
     @eager_max.setter
@@ -1510,7 +1510,9 @@ class MessageConfig:
 
     @property
     def eager_part(self) -> int:
-        """Bytes that such a message brings along; cut likewise."""
+        """
+        Bytes that a message of several frames brings along. At most the payload of one frame; more is cut to that.
+        """
 
     @eager_part.setter
     def eager_part(self, arg: int, /) -> None: ...

@@ -31,7 +31,10 @@ struct Sink : RxSink {
     matched.push_back(p.completion);
   }
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override { dones.push_back({peer, op_id, bytes}); }
-  void lost(uint64_t peer, uint64_t op_id) noexcept override { losses.push_back({peer, op_id, 0}); }
+  void lost(uint64_t peer, uint64_t op_id, Status why) noexcept override {
+    losses.push_back({peer, op_id, 0});
+    reasons.push_back(why);
+  }
   void dropped(uint64_t context, bool multi) noexcept override {
     (multi ? dropped_multi : dropped_one).push_back(context);
   }
@@ -52,6 +55,7 @@ struct Sink : RxSink {
   bool ending_pull = false, full = false;
   std::vector<RxPull> pulls;
   std::vector<Done> dones, losses;
+  std::vector<Status> reasons;  // of the losses
   std::vector<uint64_t> dropped_one, dropped_multi;
   int unsettled_calls = 0;
   uint64_t now = 0;

@@ -13,13 +13,15 @@ using namespace weft::test;
 constexpr size_t kMost = 200'000, kSlots = 16;
 constexpr size_t kSizes[] = {0, 8, 152, 300, 5000, 20'000, 100'000, kMost};
 
-SideConfig config_of(Path path) {
+// whole: the messages of 100,000 bytes are eager.
+SideConfig config_of(Path path, bool whole) {
   SideConfig config = message_pair(path).a;
   config.host.shm.strict = path == Path::strict;
   config.host.shm.cma = path != Path::ring;
   config.cq_capacity = 256;
   config.ep.tx_size = 64;
   config.ep.messages.unexpected_max = 40;
+  if (whole) config.ep.messages.eager_max = 100'000;
   return config;
 }
 
@@ -89,14 +91,15 @@ BOOST_AUTO_TEST_CASE(test_kill_of_a_talking_process_ends_every_send_and_receive)
   for (int round = 0; round < kill_rounds(30); ++round) {
     const Path paths[] = {Path::direct, Path::cma, Path::ring, Path::strict};
     const Path path = paths[round % 4];
-    BOOST_TEST_CONTEXT("WEFT_SEED=" << seed << ", round " << round << ", path " << path) {
+    const bool whole = round / 4 % 2 != 0;
+    BOOST_TEST_CONTEXT("WEFT_SEED=" << seed << ", round " << round << ", path " << path << (whole ? ", whole" : "")) {
       Child other([&](int fd) {
-        Side side(config_of(path));
+        Side side(config_of(path, whole));
         tell(fd, side.ep->address());
         Talk talk(side, side.av->insert(*hear<wire::EpAddress>(fd)), seed + static_cast<uint64_t>(round));
         for (;;) talk.step();
       });
-      Side side(config_of(path));
+      Side side(config_of(path, whole));
       const auto address = hear<wire::EpAddress>(other.fd());
       BOOST_REQUIRE(address);
       Talk talk(side, side.av->insert(*address), random());

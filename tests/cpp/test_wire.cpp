@@ -218,6 +218,13 @@ BOOST_AUTO_TEST_CASE(test_frame_fields_out_of_range_are_refused) {
     BOOST_TEST(refused([&](Frame& f) { f.where = static_cast<PayloadWhere>(where); }), where);
   for (int bit : {32, 64}) BOOST_TEST(!refused([&](Frame& f) { f.flags = static_cast<uint8_t>(f.flags | bit); }), bit);
   BOOST_TEST(refused([&](Frame& f) { f.flags = static_cast<uint8_t>(f.flags | 128); }));
+  for (const uint64_t length : {kStagedPayloadMax, kStagedPayloadMax + 1}) {
+    BOOST_TEST(refused([&](Frame& f) {
+                 f.kind = FrameKind::message;
+                 f.flags = kMessageRendezvous | kMessageWhole;
+                 f.message.length = length;
+               }) == (length == kStagedPayloadMax));
+  }
   for (int family : {3, 4, 255})
     BOOST_TEST(refused([&](Frame& f) { f.family = static_cast<uint8_t>(family); }), family);
   BOOST_TEST(refused([](Frame& f) { f.source.reserved = 1; }));

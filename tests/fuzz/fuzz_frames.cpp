@@ -23,7 +23,7 @@ wire::Frame frame_from(Input& in, Node& victim, uint64_t op_id) {
   static constexpr uint64_t kSmall[] = {0, 1, 2, 3, 8, 64};
   wire::Frame f;
   f.kind = static_cast<wire::FrameKind>(1 + in.below(wire::kFrameKindMax));
-  f.flags = static_cast<uint8_t>(in.take<uint8_t>() & wire::kFrameFlagsMask);
+  f.flags = static_cast<uint8_t>(in.take<uint8_t>() & wire::flags_mask(f.kind));
   f.family = static_cast<uint8_t>(in.below(3));
   f.datatype = static_cast<uint8_t>(in.below(24));
   f.atomic_op = static_cast<uint8_t>(in.below(24));

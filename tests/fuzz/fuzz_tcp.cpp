@@ -93,7 +93,7 @@ class Caller {
       wire::FrameBody b;
       wire::Frame& f = b.frame;
       f.kind = static_cast<wire::FrameKind>(1 + in.below(wire::kFrameKindMax));
-      f.flags = static_cast<uint8_t>(in.take<uint8_t>() & wire::kFrameFlagsMask);
+      f.flags = static_cast<uint8_t>(in.take<uint8_t>() & wire::flags_mask(f.kind));
       f.family = static_cast<uint8_t>(in.below(3));
       f.datatype = static_cast<uint8_t>(in.below(24));
       f.atomic_op = static_cast<uint8_t>(in.below(24));

@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           must(b->payload.data() + b->payload.size() == bytes.data() + bytes.size(), "a brief's payload is elsewhere");
         }
         if (const auto f = wire::parse(bytes)) {
-          must(f->flags <= wire::kFrameFlagsMask && f->family <= wire::kFrameFamilyMax, "a frame's flags");
+          must((f->flags & ~wire::flags_mask(f->kind)) == 0 && f->family <= wire::kFrameFamilyMax, "a frame's flags");
           must(f->where != wire::PayloadWhere::in_frame || sizeof(wire::Frame) + f->payload_length <= bytes.size(),
                "a frame's payload lies behind it");
           must(f->where != wire::PayloadWhere::staged || f->payload_length <= wire::kStagedPayloadMax,

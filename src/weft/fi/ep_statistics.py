@@ -58,7 +58,7 @@ class MessageStatistics:
     flows         peers that have sent a message, each by address.
     flows_by_index   of these, peers that name themselves by their fi_addr (FI_SYMMETRIC).
 
-    gets          messages whose rest the NIC has fetched from the sender's buffer.
+    gets          rendezvous messages whose rest the NIC has fetched from the sender's buffer.
     reads         messages whose rest was read by operations that the application's progress started.
     reads_most    the most of these operations at a time.
 

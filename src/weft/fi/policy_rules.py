@@ -149,9 +149,10 @@ class MessageRules(NamedTuple):
 
     tag_bits           bits of tags and of ignore masks.
     data               messages carry remote CQ data.
-    eager_max          bytes of a message up to which it goes out whole; the receiver pulls the rest of longer ones. At
-                       most 64 KiB, one frame; more is cut to that.
-    eager_part         bytes that a longer message brings along.
+    eager_max          bytes of a message up to which the receiver has it at once; the rest of longer ones waits in the
+                       sender's memory until a receive takes the message.
+    eager_part         bytes that a message of more than one frame, 64 KiB, brings along. Of a longer one than
+                       eager_max, these bytes alone.
     copy_max           bytes of a message up to which the call copies it if it cannot be sent at once.
     tagged_ids, untagged_ids   longer messages that may wait for their receivers at a time; 0: any number.
     min_multi_recv     OPT_MIN_MULTI_RECV of a new endpoint, in bytes.

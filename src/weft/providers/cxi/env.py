@@ -31,8 +31,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _PULLS = "none: a NIC in software pulls all messages in one way, without commands and Gets"
 _CONTROL = "as documented: the event queue of control messages, which end flow control; 64 bytes for each process"
 _TRUNCATED = "none: a truncated message is always an error"
-_REQUESTS = "as documented, for a message of 64 KiB at most; a buffer holds the longest eager message at least"
-_FRAME = "as documented, up to an eager message of 64 KiB, the largest frame of a NIC in software"
+_REQUESTS = "as documented; a buffer holds the longest eager message at least"
 _COLLECTIVES = "none: the links between NICs in software lose nothing, so no reduction is tried again or told apart"
 _PASSED_ON = "as documented, by the fabric manager; a reduction in software waits for its members without a limit"
 _TRIGGERS = "none: deferred work in software passes no command queue"
@@ -79,18 +78,16 @@ class CxiEnvironment(Environment):
         Count(RDZV_THRESHOLD_LEAST, below=RDZV_THRESHOLD_LEAST, unit="bytes"),
         2048,
         "a message's bytes that are sent eagerly",
-        _FRAME,
         current=16384,
     )
     rdzv_get_min = Variable(
-        "FI_CXI_RDZV_GET_MIN", Count(unit="bytes"), 2049, "the least payload that a rendezvous Get carries", _FRAME
+        "FI_CXI_RDZV_GET_MIN", Count(unit="bytes"), 2049, "the least payload that a rendezvous Get carries"
     )
     rdzv_eager_size = Variable(
         "FI_CXI_RDZV_EAGER_SIZE",
         Count(unit="bytes"),
         2048,
         "eager bytes of a rendezvous; at most FI_CXI_RDZV_THRESHOLD",
-        _FRAME,
     )
     rdzv_proto = Variable(
         "FI_CXI_RDZV_PROTO",

@@ -32,15 +32,13 @@ UNEXPECTED_BYTES = 1 << 30
 """Bytes of the overflow buffers of one endpoint, and of its request buffers: when they are full, senders wait."""
 IDC_BYTES = 192
 """Bytes of the longest message that is in its command: fi_cxi(7) FI_CXI_DISABLE_NON_INJECT_MSG_IDC."""
-FRAME_MAX = 64 << 10
-"""Bytes of the longest message that is one frame of the software NIC. Longer ones are pulled, in both protocols."""
 APPEND_RETRY_US = 2_000_000
 """How long a receive of FI_PROTO_CXI_RNR waits for a list entry in releases without the variable."""
 _U32_MAX = (1 << 32) - 1
 EVENT_BYTES = 64
 """Bytes of an event in a queue of the NIC."""
-PARKED_BYTES = 64
-"""What a message without a receive occupies in a buffer besides its eager bytes."""
+PARKED_BYTES = 192
+"""The most that a message without a receive occupies in a buffer besides its eager bytes."""
 MIN_MULTI_RECV, MIN_MULTI_RECV_MAX = 64, (1 << 24) - 1
 
 
@@ -58,7 +56,7 @@ def rules(info: Info, options: DomainOptions, device: Device) -> MessageRules:
         return MessageRules(
             tag_bits=TAG_BITS_RNR,
             data=info.domain_attr.cq_data_size != 0,
-            eager_max=FRAME_MAX,
+            eager_max=_U32_MAX,  # no rendezvous
             copy_max=copy_max,
             min_multi_recv=MIN_MULTI_RECV,
             buffers_min=0,
@@ -70,8 +68,7 @@ def rules(info: Info, options: DomainOptions, device: Device) -> MessageRules:
             mode=MatchMode.hardware,
             append_retry_ns=(e.rnr_append_retry_timeout_us if e.release == "current" else APPEND_RETRY_US) * 1000,
         )
-    # Model: an eager message is one frame of the software NIC, so larger thresholds count as 64 KiB.
-    eager_max = min(e.rdzv_threshold + e.rdzv_get_min, FRAME_MAX)
+    eager_max = e.rdzv_threshold + e.rdzv_get_min
     # Model: hardware keeps its note of a message outside the buffer. A buffer holds the longest message at least.
     oflow_bytes = max(e.oflow_buf_size, eager_max + PARKED_BYTES)
     return MessageRules(
@@ -130,7 +127,7 @@ def match_mode(options: DomainOptions) -> dict[str, Any]:
     e = env.load()
     mode = MatchMode[options.rx_match_mode]
     hybrid = mode == MatchMode.hybrid
-    bytes = max(options.req_buf_size, min(e.rdzv_threshold + e.rdzv_get_min, FRAME_MAX) + PARKED_BYTES)
+    bytes = max(options.req_buf_size, e.rdzv_threshold + e.rdzv_get_min + PARKED_BYTES)
     return {
         "mode": mode,
         "early_for_messages": hybrid and e.hybrid_preemptive,

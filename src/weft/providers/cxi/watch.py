@@ -196,8 +196,6 @@ def _stuck(now: Counts, last: Counts) -> Iterator[Stuck]:
             longest = now["no_id_bytes"]
             threshold = max(longest - e.rdzv_get_min, e.rdzv_threshold + 1)
             advice = f"FI_CXI_RDZV_THRESHOLD={threshold}"
-            if longest > messages.FRAME_MAX:
-                advice += " on hardware (in software 64 KiB is the most), or receives that are posted first"
             if threshold + e.rdzv_get_min > e.oflow_buf_size:
                 advice += f" with FI_CXI_OFLOW_BUF_SIZE={threshold + e.rdzv_get_min}"
             yield Stuck(
