@@ -9,45 +9,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace weft {
+#include "base/fields.hpp"
 
-enum class Status : int32_t {
-  ok = 0,
-  no_key = 1,          // no region has this key
-  stale_key = 2,       // the key's region was closed; its slot may hold a newer one
-  access = 3,          // the region does not grant the requested access
-  bounds = 4,          // the range passes the end (or the start) of the region
-  not_enabled = 5,     // region registered but not enabled
-  wrong_endpoint = 6,  // region bound to another endpoint
-  no_endpoint = 7,     // no endpoint listens at that address, or the endpoint was closed
-  peer_gone = 8,       // the process at that address died, or the connection was lost
-  refused = 9,         // the peer refused us (other user, no room)
-  misaligned = 10,     // atomic on an address that is not a multiple of the datatype
-  canceled = 11,
-  fault = 12,  // no memory behind the address
-  timeout = 13,
-  unsupported = 14,
-  invalid = 15,
-  again = 16,            // the operation has not ended: try later
-  protocol = 17,         // the peer broke the protocol
-  no_memory = 18,        // could not map or allocate
-  device = 19,           // a device's runtime refused to copy
-  unauthorized = 20,     // the region admits other authorization keys, or another peer
-  unreachable = 21,      // no route to that host
-  endpoint_access = 22,  // the endpoint's capabilities do not include the operation
-  closed = 23,           // the process at that address closed its NIC
-  secret = 24,           // the two processes have different secrets (tcp)
-  version = 25,          // the two processes speak different versions
-  corrupted = 26,        // bytes changed on the way
-  backlog = 27,          // the listener's queue of connection requests is full
-  truncated = 28,        // a message was longer than its receive
-  no_message = 29,       // no message matches a peek
-  no_source = 30,        // the sender of a message is not in the address vector (FI_SOURCE_ERR)
-  not_ready = 31,        // no receive was posted in time (FI_PROTO_CXI_RNR)
-  page_request = 32,     // on-demand paging: a missing page did not come in time
-  no_entry = 33,         // no list entry became free for a receive (FI_PROTO_CXI_RNR)
-};
-constexpr size_t kStatusCount = 34;
+namespace weft {
 
 // FI_ error numbers (libfabric rdma/fi_errno.h) that the NIC itself needs.
 namespace fi_err {
@@ -58,80 +22,74 @@ constexpr int kEIO = 5, kEAGAIN = 11, kENOMEM = 12, kEACCES = 13, kEFAULT = 14, 
               kEBADFLAGS = 260, kENOCQ = 263, kETRUNC = 265, kENOKEY = 266, kENOAV = 267, kEOVERRUN = 268;
 }
 
-// The man pages' code for each status: the default where a domain's provider sets no other.
+// Each status: its number, which never changes (prov_errno of the general provider), what the operation ended with, and
+// the man pages' code, the default where a domain's provider sets no other.
+#define WEFT_STATUSES(X)                                                                                              \
+  X(ok, 0, "no provider error", 0)                                                                                    \
+  X(no_key, 1, "no region has that key", fi_err::kEKEYREJECTED)                                                       \
+  X(stale_key, 2, "the key is stale: its region was closed", fi_err::kEKEYREJECTED)                                   \
+  X(access, 3, "the region does not grant that access", fi_err::kEACCES)                                              \
+  X(bounds, 4, "the access passes the bounds of the region", fi_err::kEACCES)                                         \
+  X(not_enabled, 5, "the region is not enabled", fi_err::kEACCES)                                                     \
+  X(wrong_endpoint, 6, "the region is bound to another endpoint", fi_err::kEACCES)                                    \
+  X(no_endpoint, 7, "no endpoint has that address", fi_err::kECONNREFUSED)                                            \
+  X(peer_gone, 8, "the peer's process is gone", fi_err::kECONNRESET)                                                  \
+  X(refused, 9, "the peer refused the connection", fi_err::kEACCES)                                                   \
+  X(misaligned, 10, "the address is not aligned to the datatype of the atomic", fi_err::kEINVAL)                      \
+  X(canceled, 11, "the operation was canceled", fi_err::kECANCELED)                                                   \
+  X(fault, 12, "no memory is mapped at the address", fi_err::kEFAULT)                                                 \
+  X(timeout, 13, "no answer came in time", fi_err::kETIMEDOUT)                                                        \
+  X(unsupported, 14, "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM", fi_err::kEOPNOTSUPP) \
+  X(invalid, 15, "the operation has an invalid argument", fi_err::kEINVAL)                                            \
+  X(again, 16, "the operation has not ended: try later", fi_err::kEAGAIN)                                             \
+  X(protocol, 17, "the peer violated the protocol", fi_err::kEPROTO)                                                  \
+  X(no_memory, 18, "out of memory or file descriptors", fi_err::kENOMEM)                                              \
+  X(device, 19, "the device's runtime could not copy", fi_err::kEIO)                                                  \
+  X(unauthorized, 20, "the region admits other authorization keys, or another peer", fi_err::kEACCES)                 \
+  X(unreachable, 21, "the peer's host cannot be reached", fi_err::kEHOSTUNREACH)                                      \
+  X(endpoint_access, 22, "the endpoint does not serve that access", fi_err::kEACCES)                                  \
+  X(closed, 23, "the peer closed its NIC", fi_err::kECONNRESET)                                                       \
+  X(secret, 24, "the two processes have different secrets", fi_err::kEACCES)                                          \
+  X(version, 25, "the peer speaks another version of the protocol", fi_err::kEACCES)                                  \
+  X(corrupted, 26, "bytes were changed on their way, and the connection was dropped", fi_err::kEIO)                   \
+  X(backlog, 27, "the listener's queue of requests is full", fi_err::kECONNREFUSED)                                   \
+  X(truncated, 28, "the message was longer than its receive", fi_err::kETRUNC)                                        \
+  X(no_message, 29, "no message matches", fi_err::kENOMSG)                                                            \
+  X(no_source, 30, "the sender is not in the address vector", fi_err::kEADDRNOTAVAIL)                                 \
+  X(not_ready, 31, "no receive was posted in time", fi_err::kEIO)                                                     \
+  X(page_request, 32, "a missing page did not come in time", fi_err::kEIO)                                            \
+  X(no_entry, 33, "the receive waited too long for a list entry of its service", fi_err::kEIO)
+WEFT_ENUM(Status, int32_t, WEFT_STATUSES,
+          "How an operation ended. A domain's policy maps each status to the provider's error codes.");
+constexpr size_t kStatusCount = std::size(kStatusChoices);
+
 constexpr int fi_errno(Status status) noexcept {
-  switch (status) {
-    case Status::ok:
-      return 0;
-    case Status::no_key:
-    case Status::stale_key:
-      return fi_err::kEKEYREJECTED;
-    case Status::access:
-    case Status::endpoint_access:
-    case Status::bounds:
-    case Status::not_enabled:
-    case Status::wrong_endpoint:
-    case Status::unauthorized:
-      return fi_err::kEACCES;
-    case Status::no_endpoint:
-    case Status::backlog:
-      return fi_err::kECONNREFUSED;
-    case Status::peer_gone:
-    case Status::closed:
-      return fi_err::kECONNRESET;
-    case Status::refused:
-    case Status::secret:
-    case Status::version:
-      return fi_err::kEACCES;
-    case Status::misaligned:
-    case Status::invalid:
-      return fi_err::kEINVAL;
-    case Status::canceled:
-      return fi_err::kECANCELED;
-    case Status::fault:
-      return fi_err::kEFAULT;
-    case Status::timeout:
-      return fi_err::kETIMEDOUT;
-    case Status::unsupported:
-      return fi_err::kEOPNOTSUPP;
-    case Status::again:
-      return fi_err::kEAGAIN;
-    case Status::protocol:
-      return fi_err::kEPROTO;
-    case Status::no_memory:
-      return fi_err::kENOMEM;
-    case Status::truncated:
-      return fi_err::kETRUNC;
-    case Status::no_message:
-      return fi_err::kENOMSG;
-    case Status::no_source:
-      return fi_err::kEADDRNOTAVAIL;
-    case Status::device:
-    case Status::corrupted:
-    case Status::not_ready:
-    case Status::page_request:
-    case Status::no_entry:
-      return fi_err::kEIO;
-    case Status::unreachable:
-      return fi_err::kEHOSTUNREACH;
-  }
-  return fi_err::kEIO;
+#define WEFT_STATUS_ERRNO(name, number, text, code) code,
+  constexpr int kCodes[] = {WEFT_STATUSES(WEFT_STATUS_ERRNO)};
+#undef WEFT_STATUS_ERRNO
+  const auto i = static_cast<size_t>(status);
+  return i < kStatusCount ? kCodes[i] : fi_err::kEIO;
 }
 
-// What an application sees of each status: the FI_ code and the provider's number. The domain's policy fills it.
-struct StatusMap {
-  struct Entry {
-    int32_t err;
-    int32_t prov;
-  };
-  std::array<Entry, kStatusCount> entries{};
+struct StatusCode {
+  WEFT_TABLE(15, StatusCode, "What an application sees of a status.");
+  WEFT_FIELD(1, err, int32_t, 0, code, "The FI_ code.");
+  WEFT_FIELD(2, prov, int32_t, 0, code, "The provider's number.");
+};
+using StatusCodes = std::array<StatusCode, kStatusCount>;
+// The man pages' codes, and the numbers of the statuses.
+constexpr StatusCodes default_codes() noexcept {
+  StatusCodes codes;
+  for (size_t i = 0; i < kStatusCount; ++i) codes[i] = {fi_errno(static_cast<Status>(i)), static_cast<int32_t>(i)};
+  return codes;
+}
 
-  constexpr StatusMap() noexcept {
-    for (size_t i = 0; i < kStatusCount; ++i) {
-      entries[i] = {fi_errno(static_cast<Status>(i)), static_cast<int32_t>(i)};
-    }
-  }
-  [[nodiscard]] constexpr const Entry& operator[](Status status) const noexcept {
+// The domain's policy fills it.
+struct StatusMap {
+  WEFT_TABLE(14, StatusMap, "What an application sees of each status of an operation.");
+  WEFT_FIELD(1, entries, StatusCodes, default_codes(), none, "For each Status, by number.");
+
+  [[nodiscard]] constexpr const StatusCode& operator[](Status status) const noexcept {
     const auto i = static_cast<size_t>(status);
     return entries[i < kStatusCount ? i : static_cast<size_t>(Status::protocol)];
   }

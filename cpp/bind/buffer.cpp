@@ -386,7 +386,7 @@ bool bare_is_there(const Buf& buf, const char* method, bool writable) {
 bool find_device(DomainBox& box, const Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found) {
   static constexpr nic::RefusalErrnos kErrnos = nic::default_errnos();
   call::Why why;
-  const auto r = call::find_device(*box.domain->nic(), box.hmem, local_of(buf), found, &why);
+  const auto r = call::find_device(*box.domain->nic(), box.config.hmem, local_of(buf), found, &why);
   if (r == nic::Refusal::none) return true;
   set_error(kErrnos[static_cast<size_t>(r)], call::explain_local(method, why));
   return false;

@@ -1,20 +1,11 @@
 // cpp/bind/cm.cpp: the queue of connection messages as a Python type.
 #include "bind/objects.hpp"
+#include "bind/tables.hpp"
 
 namespace weft::bind {
 
 void register_cm(Module& m) {
-  nb::enum_<nic::CmKind>(m, "CmKind", nb::is_arithmetic(), "The kinds of messages by which endpoints connect.")
-      .value("request", nic::CmKind::request)
-      .value("accept", nic::CmKind::accept)
-      .value("reject", nic::CmKind::reject)
-      .value("shutdown", nic::CmKind::shutdown)
-      .value("delivered", nic::CmKind::delivered, "The peer's NIC has received our message.")
-      .value("failed", nic::CmKind::failed, "Our message could not be delivered.")
-      .value("lost", nic::CmKind::lost, "The peer's process or host is gone.")
-      .value("group_agreed", nic::CmKind::group_agreed, "All members of a group have joined: member 0 may supply().")
-      .value("group_joined", nic::CmKind::group_joined, "A join has succeeded.")
-      .value("group_failed", nic::CmKind::group_failed, "A join has failed.");
+  register_choices<nic::CmKind>(m, nb::is_arithmetic());
   Class<CmQueueCore>(m, "CmQueue", "The queue of received connection messages.")
       .def(
           "__init__",

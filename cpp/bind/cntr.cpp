@@ -157,7 +157,7 @@ void set_wb_buffer(CounterCore& c, nb::handle buffer) {
     raise(fi_err::kEINVAL, "set_wb_buffer: a buffer of " + std::to_string(buf.length) + " bytes; the counter writes 8");
   }
   std::optional<mem::DeviceMemory> device;
-  if ((buf.iface != mem::kHmemSystem || (buf.bare && c.box->hmem)) &&
+  if ((buf.iface != mem::kHmemSystem || (buf.bare && c.box->config.hmem)) &&
       !find_device(*c.box, buf, "set_wb_buffer", &device)) {
     throw nb::python_error();
   }
@@ -208,30 +208,24 @@ void register_cntr(Module& m) {
   Class<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
   cntr.def(
           "__init__",
-          [](CounterCore* self, DomainCore& d, int events, int wait_obj, uint64_t value_max, uint64_t errors_max,
-             const std::array<int, 3>& refusals, bool client_memory, bool cached) {
+          [](CounterCore* self, DomainCore& d, const nic::CounterConfig& config) {
             auto& box = box_of(d);
-            auto counter = std::make_shared<nic::Counter>(nic::CounterLimits{value_max, errors_max});
-            counter->counts_bytes = events == 1;
+            auto counter = std::make_shared<nic::Counter>(nic::CounterLimits{config.value_max, config.errors_max});
+            counter->counts_bytes = config.events == 1;
             std::shared_ptr<host::EventfdNotifier> notifier;
-            if (wait_obj == kWaitFd) {
+            if (config.wait_obj == kWaitFd) {
               notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
               counter->event.set_notifier(notifier);
             }
-            if (client_memory) {
+            if (config.client_memory) {
               counter->set_memory(std::make_unique<nic::ClientMemory>(counter.get(), &box->domain->nic()->devices()));
-              counter->memory()->cached.store(cached, std::memory_order_relaxed);
+              counter->memory()->cached.store(config.cached, std::memory_order_relaxed);
             }
-            new (self) CounterCore{box,         std::move(counter), std::move(notifier), false, {},
-                                   refusals[0], refusals[1],        refusals[2],         {}};
+            new (self) CounterCore{box, std::move(counter), std::move(notifier), false,
+                                   {},  config.value_errno, config.errors_errno, config.threshold_errno,
+                                   {}};
           },
-          nb::arg("domain"), nb::kw_only(), nb::arg("events") = 0, nb::arg("wait_obj") = 1,
-          nb::arg("value_max") = ~uint64_t{0}, nb::arg("errors_max") = ~uint64_t{0},
-          nb::arg("refusals") = std::array<int, 3>{fi_err::kEINVAL, fi_err::kEINVAL, fi_err::kEINVAL},
-          nb::arg("client_memory") = false, nb::arg("cached") = false,
-          "refusals       the codes that refuse values, error values and thresholds above their limits.\n"
-          "client_memory  True: set_wb_buffer() and get_mmio() are available.\n"
-          "cached         True: read() returns the value written back last, and requests the next write-back.")
+          nb::arg("domain"), nb::arg("config"))
       .def_prop_ro(
           "fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
           "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")

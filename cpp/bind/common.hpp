@@ -110,26 +110,18 @@ std::shared_ptr<NicBox>& box_of(PyNic& nic);  // raises if the NIC is closed or 
 struct MemoryRegionCore;
 struct RegionTakes;
 
-// What mr_reg, bind and enable do without Python for ordinary regions; weft.fi makes it of the domain's policy.
-struct RegionRules {
-  bool quick = false;         // mr_reg may register by itself
-  bool disabled = false;      // regions are made disabled, to be bound and enabled (FI_MR_ENDPOINT)
-  bool key_ignored = false;   // the provider makes the keys
-  bool key_later = false;     // when the region is enabled
-  bool local_free = false;    // regions that peers have no right to take no key, and are enabled at once
-  bool needs_bind = false;    // enable() comes after bind()
-  bool ep_busy = false;       // an endpoint cannot be closed while regions are bound to it; otherwise the region cannot
-  bool decided = false;       // weft.fi asks the policy when a region is enabled
-  uint64_t access = 0;        // all access bits that exist
-  uint64_t key_end = 0;       // keys of applications are below this number
-  uint64_t key_meanings = 0;  // bits that keys of applications do not have
+// What mr_reg, bind and enable do without Python for ordinary regions; takes: the resources that a region takes.
+struct RegionRules : nic::RegionRules {
   RegionTakes* takes = nullptr;
   nb::object takes_object;
 };
 
 struct DomainBox {
   DomainBox(std::shared_ptr<NicBox> n, const nic::DomainConfig& config)
-      : nic(std::move(n)), domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)) {
+      : nic(std::move(n)),
+        domain(std::make_unique<nic::Domain>(&nic->host->nic(), config)),
+        config(domain->config()),
+        rules{config.regions, nullptr, {}} {
     nic->domains.push_back(this);
   }
   ~DomainBox() {
@@ -149,15 +141,9 @@ struct DomainBox {
 
   std::shared_ptr<NicBox> nic;
   std::unique_ptr<nic::Domain> domain;
+  const nic::DomainConfig& config;
   bool closed = false;
-  bool mr_local = false;                // FI_MR_LOCAL: local buffers need a descriptor
-  bool may_overrun = false;             // FI_RM_DISABLED: peers may overrun its completion queues
-  bool hmem = false;                    // FI_HMEM: buffers may be device memory
-  bool mr_hmem = false;                 // FI_MR_HMEM: buffers in device memory need a descriptor
-  bool mr_allocated = false;            // FI_MR_ALLOCATED: the mapping of registered memory does not change
-  bool desc_ignored = false;            // an interface before 1.22, without FI_MR_LOCAL
   nb::object on_news;                   // called with the pid of an endpoint and the name of what it tells
-  int empty_region_errno = 0;           // the code that refuses a region of 0 bytes; 0: allowed
   RegionRules rules;                    // how regions are made, bound and enabled without Python
   MemoryRegionCore* regions = nullptr;  // intrusive list of the open regions; guarded by the GIL
 };
@@ -412,8 +398,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
                  uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
                  nic::RegionExtra extra = {}, bool unowned = false);
 
-void register_status(Module& m);
 void register_limits(Module& m);
+void register_tables(Module& m);
 void register_errors(Module& m);
 void register_buffers(Module& m);
 void register_endpoint(Module& m);

@@ -344,22 +344,21 @@ void register_cq(Module& m) {
                                 "The NIC's side of a completion queue.");
   cq.def(
         "__init__",
-        [](CompletionQueueCore* self, DomainCore& d, uint32_t size, int format, int wait_obj, bool huge,
-           uint32_t ack_batch, bool reserves) {
+        [](CompletionQueueCore* self, DomainCore& d, const nic::QueueConfig& config) {
           auto& box = box_of(d);
-          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(size, 1), box->may_overrun, huge);
-          queue->acknowledge_by(ack_batch);
-          if (!reserves) queue->fill_by_entries();
+          auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(config.size, 1),
+                                                              box->config.may_overrun, config.huge);
+          queue->acknowledge_by(config.ack_batch);
+          if (!config.reserves) queue->fill_by_entries();
           std::shared_ptr<host::EventfdNotifier> notifier;
-          if (wait_obj == kWaitFd) {
+          if (config.wait_obj == kWaitFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
             queue->event.set_notifier(notifier);
           }
-          new (self) CompletionQueueCore{box, std::move(queue), std::move(notifier), format, false, {}};
+          new (self) CompletionQueueCore{
+              box, std::move(queue), std::move(notifier), static_cast<int>(config.format), false, {}};
         },
-        nb::arg("domain"), nb::kw_only(), nb::arg("size"), nb::arg("format"), nb::arg("wait_obj"),
-        nb::arg("huge") = false, nb::arg("ack_batch") = 1, nb::arg("reserves") = true,
-        "reserves  operations under way take the room of their completions.")
+        nb::arg("domain"), nb::arg("config"))
       .def_prop_ro(
           "huge_pages",
           [](const CompletionQueueCore& c) { return std::pair{c.cq->in_huge_pages(), c.cq->huge_error()}; },

@@ -1,7 +1,4 @@
 // cpp/bind/domain.cpp: domains as Python types, and mr_reg, their data path.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 
 #include "bind/objects.hpp"
@@ -17,18 +14,6 @@ std::shared_ptr<DomainBox>& box_of(DomainCore& d) {
   }
   return d.box;
 }
-
-namespace {
-
-StatusMap status_map(const std::vector<std::pair<int32_t, int32_t>>& statuses) {
-  StatusMap map;
-  if (statuses.empty()) return map;
-  if (statuses.size() != kStatusCount) raise(fi_err::kEINVAL, "statuses needs one pair for each status");
-  for (size_t i = 0; i < kStatusCount; ++i) map.entries[i] = {statuses[i].first, statuses[i].second};
-  return map;
-}
-
-}  // namespace
 
 DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config) {
   const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
@@ -108,7 +93,7 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       plain_number(a[1], &access) && plain_number(a[2], &offset) && plain_number(a[3], &key) &&
       plain_number(a[4], &flags) && (access & ~core->box->rules.access) == 0 && (offset | flags) == 0 &&
       // Under FI_MR_ALLOCATED, _mr_reg checks that pages are mapped at bare addresses.
-      !(core->box->mr_allocated && PyTuple_CheckExact(a[0])) && g_region_type != nullptr) [[likely]] {
+      !(core->box->config.mr_allocated && PyTuple_CheckExact(a[0])) && g_region_type != nullptr) [[likely]] {
     PyObject* region = register_quickly(self, core->box, a[0], access, key);
     if (region != nullptr) [[likely]]
       return region;
@@ -155,88 +140,21 @@ void register_domain(Module& m) {
   Class<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
       .def(
           "__init__",
-          [](DomainCore* self, PyNic& nic, uint32_t nic_index, bool prov_key, bool virt_addr, bool mr_local,
-             bool rm_enabled, bool hmem, bool mr_hmem, bool mr_allocated, bool desc_ignored, bool raw_keys,
-             bool fetches_need_both, uint64_t standard_below, int empty_region_errno,
-             const std::vector<std::pair<int32_t, int32_t>>& statuses, const std::string& address_text,
-             uint32_t address_nic_mask) {
-            new (self) DomainCore(make_domain(nic, {nic_index,
-                                                    prov_key,
-                                                    virt_addr,
-                                                    raw_keys,
-                                                    status_map(statuses),
-                                                    {address_text, address_nic_mask},
-                                                    fetches_need_both,
-                                                    standard_below}));
-            self->box->empty_region_errno = empty_region_errno;
-            self->box->mr_local = mr_local;
-            self->box->may_overrun = !rm_enabled;
-            self->box->hmem = hmem;
-            self->box->mr_hmem = mr_hmem;
-            self->box->mr_allocated = mr_allocated;
-            self->box->desc_ignored = desc_ignored;
+          [](DomainCore* self, PyNic& nic, const nic::DomainConfig& config, nb::handle takes) {
+            RegionTakes* const taken = takes.is_none() ? nullptr : nb::cast<RegionTakes*>(takes);
+            new (self) DomainCore(make_domain(nic, config));
+            self->box->rules.takes = taken;
+            if (taken != nullptr) self->box->rules.takes_object = nb::borrow(takes);
           },
-          nb::arg("nic"), nb::kw_only(), nb::arg("nic_index") = 0, nb::arg("prov_key") = false,
-          nb::arg("virt_addr") = false, nb::arg("mr_local") = false, nb::arg("rm_enabled") = true,
-          nb::arg("hmem") = false, nb::arg("mr_hmem") = false, nb::arg("mr_allocated") = false,
-          nb::arg("desc_ignored") = false, nb::arg("raw_keys") = false, nb::arg("fetches_need_both") = false,
-          nb::arg("standard_below") = 0, nb::arg("empty_region_errno") = fi_err::kEINVAL,
-          nb::arg("statuses") = std::vector<std::pair<int32_t, int32_t>>{}, nb::arg("address_text") = "",
-          nb::arg("address_nic_mask") = ~uint32_t{0},
-          "address_text        the form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the\n"
-          "                    numbers; empty: the form of the links. Of the NIC's number only the bits of\n"
-          "                    address_nic_mask are shown.\n"
-          "empty_region_errno  the code that refuses a region of 0 bytes; 0: such regions are allowed.\n"
-          "statuses            for each Status, by number, the (err, prov_errno) of operations that end with it;\n"
-          "                    empty: the codes of the man pages, and the numbers of the statuses.")
+          nb::arg("nic"), nb::arg("config"), nb::arg("takes").none() = nb::none(),
+          nb::sig("def __init__(self, nic: Nic, config: DomainConfig, takes: RegionTakes | None = None) -> None"),
+          "takes  the resources that a region takes of the provider.")
       .def(
           "map_key", [](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); }, nb::arg("key"),
           "Returns a handle for a peer's key. Transfers of a domain with raw keys take handles in place of keys.")
       .def(
           "unmap_handle", [](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); },
           nb::arg("handle"), "Frees a handle of map_key(); False if there is no such handle.")
-      .def(
-          "set_mr_rules",
-          [](DomainCore& d, bool quick, uint64_t access, bool disabled, bool key_ignored, bool key_later,
-             uint64_t key_end, uint64_t key_meanings, bool local_free, bool needs_bind, bool ep_busy, bool decided,
-             nb::handle takes) {
-            RegionRules rules;
-            rules.quick = quick;
-            rules.disabled = disabled;
-            rules.key_ignored = key_ignored;
-            rules.key_later = key_later;
-            rules.local_free = local_free;
-            rules.needs_bind = needs_bind;
-            rules.ep_busy = ep_busy;
-            rules.decided = decided;
-            rules.access = access;
-            rules.key_end = key_end;
-            rules.key_meanings = key_meanings;
-            if (!takes.is_none()) {
-              rules.takes = nb::cast<RegionTakes*>(takes);
-              rules.takes_object = nb::borrow(takes);
-            }
-            d.box->rules = std::move(rules);
-          },
-          nb::arg("quick"), nb::kw_only(), nb::arg("access"), nb::arg("disabled") = false,
-          nb::arg("key_ignored") = false, nb::arg("key_later") = false, nb::arg("key_end") = ~uint64_t{0},
-          nb::arg("key_meanings") = 0, nb::arg("local_free") = false, nb::arg("needs_bind") = true,
-          nb::arg("ep_busy") = false, nb::arg("decided") = false, nb::arg("takes").none() = nb::none(),
-          nb::sig("def set_mr_rules(self, quick: bool, *, access: int, disabled: bool = False, key_ignored: bool = "
-                  "False, key_later: bool = False, key_end: int = ..., key_meanings: int = 0, local_free: bool = "
-                  "False, needs_bind: bool = True, ep_busy: bool = False, decided: bool = False, takes: RegionTakes | "
-                  "None = None) -> None"),
-          "Sets what mr_reg, bind and enable do without Python, by the rules of the domain's policy.\n\n"
-          "quick        mr_reg itself registers one buffer without flags.\n"
-          "access       all access bits that exist. Calls with other bits, and all calls that will be refused, go\n"
-          "             to _mr_reg.\n"
-          "disabled     regions are made disabled (FI_MR_ENDPOINT).\n"
-          "key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as in KeyRules and RegionRules.\n"
-          "ep_busy      True: an endpoint cannot be closed while regions are bound to it. False: a region cannot be\n"
-          "             closed while the endpoint that it is bound to is open.\n"
-          "decided      enable() asks the policy, unless `takes` has all resources that the region takes and the\n"
-          "             key is known.\n"
-          "takes        the resources that a region takes of the provider.")
       .def(
           "set_mr_quick", [](DomainCore& d, bool quick) { d.box->rules.quick = quick; }, nb::arg("quick"),
           "False: from now on every mr_reg calls _mr_reg.")

@@ -117,107 +117,12 @@ void register_endpoint(Module& m) {
                       "The NIC's side of an endpoint: its data path.")
       .def(
           "__init__",
-          [](EndpointCore* self, DomainCore& d, uint64_t caps, uint32_t tx_size, uint64_t inject_size,
-             uint64_t max_msg_size, uint64_t msg_order, uint64_t tx_op_flags, uint64_t iov_limit,
-             uint64_t rma_iov_limit, uint16_t vni, bool foreign_key, bool connected, std::pair<uint32_t, uint32_t> pids,
-             bool fence_covers_all, const nic::OpRules* rules, bool holds_more, const nic::TrafficRules* traffic,
-             uint8_t tclass, std::optional<bool> desc_ignored,
-             const std::optional<std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>>& reorder, bool tells_lengths,
-             const std::optional<std::pair<uint8_t, uint8_t>>& commands, uint32_t page_requests, bool own_vni,
-             bool tells_context, uint8_t target_order, const nic::MessageConfig* messages, uint64_t rx_op_flags,
-             uint64_t rx_iov_limit, std::optional<std::tuple<bool, bool, bool>> collectives, bool close_drops) {
+          [](EndpointCore* self, DomainCore& d, const nic::EndpointConfig& config) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
-            nic::EndpointConfig config;
-            config.caps = caps;
-            config.tx_size = tx_size;
-            config.inject_size = inject_size;
-            config.max_msg_size = max_msg_size;
-            config.msg_order = msg_order;
-            config.tx_op_flags = tx_op_flags;
-            config.vni = vni;
-            config.foreign_key = foreign_key;
-            config.connected = connected;
-            config.fence_covers_all = fence_covers_all;
-            config.pids = {pids.first, pids.second};
-            if (rules != nullptr) config.rules = *rules;
-            config.holds_more = holds_more;
-            config.tells_lengths = tells_lengths;
-            config.close_drops = close_drops;
-            if (traffic != nullptr) config.traffic = *traffic;
-            const auto limit = [](uint64_t asked, uint32_t rule) {  // asked 0: no limit besides the rule's
-              return asked == 0 ? rule : static_cast<uint32_t>(std::min<uint64_t>(asked, rule));
-            };
-            config.rules.iov_max = limit(iov_limit, config.rules.iov_max);
-            config.rules.rma_iov_max = limit(rma_iov_limit, config.rules.rma_iov_max);
-            if (messages != nullptr) config.messages = *messages;
-            config.messages.source = (caps & nic::rx_cap::kSource) != 0;
-            config.messages.source_error = (caps & nic::rx_cap::kSourceErr) != 0;
-            nic::MsgRules& of_messages = config.rules.messages;
-            of_messages.receive_flags = rx_op_flags;
-            of_messages.recv_iov_max = limit(rx_iov_limit, of_messages.recv_iov_max);
-            config.rules.mr_local = d.box->mr_local;
-            if (collectives) {
-              std::tie(config.accelerated, config.prefer_numbers, config.rules.mr_collective) = *collectives;
-            }
-            config.rules.mr_hmem = d.box->mr_hmem;
-            config.rules.hmem = d.box->hmem;
-            config.rules.desc_ignored = desc_ignored.value_or(d.box->desc_ignored);
-            config.tclass = tclass;
-            if (reorder) {
-              const auto [seed, raw, war, waw] = *reorder;
-              config.reorder = {true, seed, raw, war, waw, nic::TargetOrder::as_asked};
-            }
-            if (commands) {
-              if (commands->first > 3 || commands->second > 2)
-                raise(fi_err::kEINVAL, "commands: unknown policy or ring");
-              config.commands = {tx_size, static_cast<nic::WriteBack>(commands->first),
-                                 static_cast<nic::LowLatencyRing>(commands->second)};
-            }
-            config.page_requests_max = page_requests;
-            config.own_vni = own_vni;
-            if (target_order > 2) raise(fi_err::kEINVAL, "target_order: 0 to 2");
-            config.reorder.target = static_cast<nic::TargetOrder>(target_order);
-            new (self) EndpointCore(d.box, d.box->domain->make_endpoint(config));
-            self->tells_context = tells_context;
+            new (self) EndpointCore(d.box, d.box->domain->make_endpoint(config.in(d.box->config)));
+            self->tells_context = config.tells_context;
           },
-          nb::arg("domain"), nb::kw_only(), nb::arg("caps"), nb::arg("tx_size"), nb::arg("inject_size"),
-          nb::arg("max_msg_size"), nb::arg("msg_order"), nb::arg("tx_op_flags"), nb::arg("iov_limit"),
-          nb::arg("rma_iov_limit"), nb::arg("vni"), nb::arg("foreign_key") = false, nb::arg("connected") = false,
-          nb::arg("pids") = std::pair{nic::PidRange{}.first, nic::PidRange{}.last}, nb::arg("fence_covers_all") = false,
-          nb::arg("rules").none() = nb::none(), nb::arg("holds_more") = false, nb::arg("traffic").none() = nb::none(),
-          nb::arg("tclass") = 0, nb::arg("desc_ignored").none() = nb::none(), nb::arg("reorder").none() = nb::none(),
-          nb::arg("tells_lengths") = true, nb::arg("commands").none() = nb::none(), nb::arg("page_requests") = 0,
-          nb::arg("own_vni") = false, nb::arg("tells_context") = false, nb::arg("target_order") = 0,
-          nb::arg("messages").none() = nb::none(), nb::arg("rx_op_flags") = 0, nb::arg("rx_iov_limit") = 0,
-          nb::arg("collectives").none() = nb::none(), nb::arg("close_drops") = false,
-          "fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.\n"
-          "iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the\n"
-          "                          rules; 0: the rules alone.\n"
-          "rules                     the rules of calls; None: all that the NIC can do is admitted.\n"
-          "holds_more                operations with MORE wait for the next one without it, or until no more fit.\n"
-          "traffic                   how telemetry counts operations; None: not counted.\n"
-          "tclass                    the traffic class in telemetry, 0 to 4.\n"
-          "desc_ignored              local descriptors are ignored; None: the domain's setting.\n"
-          "reorder                   (seed, raw, war, waw): operations overtake each other wherever no rule orders\n"
-          "                          them. raw, war, waw: bytes up to which the order of a read after a write, a\n"
-          "                          write after a read and a write after a write holds.\n"
-          "tells_lengths             completions of the endpoint's operations have the length; False: 0.\n"
-          "commands                  (write-backs: 0 always, 1 high_empty, 2 low_empty, 3 low; low-latency ring: 0 "
-          "idle,\n"
-          "                          1 always, 2 never) of a modelled command queue of tx_size slots; None: no model.\n"
-          "page_requests             missing pages that one transfer gets in time, else it fails; 0: any number.\n"
-          "own_vni                   the endpoint reaches peers on its own VNI, whatever the address vector has.\n"
-          "tells_context             a failed inject call has the endpoint's context in its error entry.\n"
-          "target_order              with reorder, how a write's packets land: 0 as the operation asks, 1 all in\n"
-          "                          order, 2 none.\n"
-          "messages                  how messages are sent and received; None: the defaults of MessageConfig.\n"
-          "rx_op_flags               flags of receives whose call takes no flags.\n"
-          "rx_iov_limit              as iov_limit, for receives.\n"
-          "collectives               (accelerated, prefer_numbers, mr_collective): with Slingshot's operators,\n"
-          "                          accumulators and errors; MIN, MAX and MINMAXLOC of a NaN and a number are the\n"
-          "                          number; buffers must be registered for collectives. None: none of these.\n"
-          "close_drops               operations that are under way when the endpoint is closed have no entries;\n"
-          "                          otherwise they end as canceled.")
+          nb::arg("domain"), nb::arg("config"))
       .def(
           "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
           nb::arg("bytes"),

@@ -5,7 +5,6 @@
 namespace weft::bind {
 
 nb::dict message_statistics(nic::Endpoint& ep) {
-  static constexpr const char* kModes[] = {"unlimited", "hardware", "hybrid", "software"};
   static constexpr const char* kStates[] = {"hardware", "changing", "software"};
   static constexpr const char* kCauses[] = {
       "", "no entry for a message", "no entry for a receive", "few entries", "many receives", "many messages"};
@@ -39,8 +38,8 @@ nb::dict message_statistics(nic::Endpoint& ep) {
   d["gets"] = pulls.gets;
   d["reads"] = pulls.reads;
   d["reads_most"] = pulls.reads_most;
-  const nic::RxModeConfig& mode = ep.config().messages.mode;
-  d["mode"] = kModes[static_cast<size_t>(mode.mode)];
+  const nic::RxModeConfig& mode = ep.config().messages.match;
+  d["mode"] = nic::name_of(mode.mode);
   d["state"] = port != nullptr ? kStates[static_cast<size_t>(rx.mode.state)] : "";
   d["cause"] = kCauses[static_cast<size_t>(rx.mode.cause)];
   d["entries_of_receives"] = rx.mode.receives;

@@ -14,8 +14,8 @@ NB_MODULE(_nic, module) {
   nb::set_leak_warnings(false);  // objects that live until the interpreter ends are not an error
   register_errors(m);
   register_buffers(m);
-  register_status(m);
   register_limits(m);
+  register_tables(m);
   register_nic(m);
   register_takes(m);
   register_domain(m);

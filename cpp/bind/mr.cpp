@@ -34,7 +34,7 @@ bool note_device(DomainBox& box, Buf& buf, size_t count, size_t at, std::vector<
   mem::Devices& devices = box.domain->nic()->devices();
   if (found) {
     notes->resize(count);
-    (*notes)[at] = devices.note(*found, box.mr_allocated);
+    (*notes)[at] = devices.note(*found, box.config.mr_allocated);
   } else if (devices.any() && !box.domain->nic()->segments().find(buf.data, buf.length) &&
              devices.find(reinterpret_cast<uint64_t>(buf.data))) {
     *kind |= mem::kMrByOwner;
@@ -60,7 +60,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
   for (size_t i = 0; i < buffers.size(); ++i) {
     Buf b;
     if (!b.acquire(buffers[i], false)) return false;
-    if (box->hmem || b.iface != mem::kHmemSystem) [[unlikely]] {
+    if (box->config.hmem || b.iface != mem::kHmemSystem) [[unlikely]] {
       if (!note_device(*box, b, buffers.size(), i, &notes, &kind)) return false;
     }
     if (b.readonly && (access & kWrites) != 0) {
@@ -86,8 +86,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     if (b.region != nullptr) [[unlikely]]
       keep.push_back(nb::borrow(b.owner));
   }
-  if (length == 0 && box->empty_region_errno != 0) {
-    set_error(box->empty_region_errno, "a region has at least 1 byte, fi_mr(3); the given memory has none");
+  if (length == 0 && box->config.empty_region_errno != 0) {
+    set_error(box->config.empty_region_errno, "a region has at least 1 byte, fi_mr(3); the given memory has none");
     return false;
   }
   try {

@@ -269,7 +269,7 @@ void register_nic(Module& m) {
           "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
 
   register_hmem(nic_class);
-  register_telemetry(m, nic_class);
+  register_telemetry(nic_class);
   register_tcp(m, nic_class);
 }
 

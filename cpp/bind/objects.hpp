@@ -5,7 +5,7 @@
 
 namespace weft::bind {
 
-constexpr int kWaitFd = 3;  // FI_WAIT_FD
+constexpr uint32_t kWaitFd = 3;  // FI_WAIT_FD
 
 std::shared_ptr<DomainBox>& box_of(DomainCore& d);  // raises if it is closed or belongs to the parent process
 
@@ -54,7 +54,7 @@ bool close_region(MemoryRegionCore& r);  // false with a Python error set: the r
 
 void register_nic(Module& m);
 void register_hmem(Class<PyNic>& nic);
-void register_telemetry(Module& m, Class<PyNic>& nic);
+void register_telemetry(Class<PyNic>& nic);
 void register_takes(Module& m);
 void register_domain(Module& m);
 void register_cm(Module& m);

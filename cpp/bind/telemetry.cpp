@@ -5,33 +5,7 @@
 
 namespace weft::bind {
 
-void register_telemetry(Module& m, Class<PyNic>& nic) {
-  using nic::TrafficRules;
-  Class<TrafficRules>(m, "TrafficRules",
-                      "The provider's rules for how an endpoint's operations travel, used only for telemetry.\n"
-                      "An endpoint without rules counts nothing.")
-      .def("__init__",
-           [](TrafficRules* self) {
-             new (self) TrafficRules{};
-             self->on = true;
-           })
-      .def_rw("optimized_below", &TrafficRules::optimized_below,
-              "Client keys below this number belong to optimized regions.")
-      .def_rw("provider_bit", &TrafficRules::provider_bit, "The bit that is set in keys made by the provider.")
-      .def_rw("optimized_bit", &TrafficRules::optimized_bit,
-              "The bit that is set in provider keys of optimized regions.")
-      .def_rw("cached_bit", &TrafficRules::cached_bit,
-              "The bit that is set in cached provider keys, whose regions have no events.")
-      .def_rw("events_bit", &TrafficRules::events_bit,
-              "The bit that is set in provider keys, other than cached ones, of regions with events.")
-      .def_rw("client_events", &TrafficRules::client_events,
-              "True: regions with client keys count as regions with events.")
-      .def_rw("flush_flags", &TrafficRules::flush_flags, "Operation flags with which a write or an atomic flushes.")
-      .def_rw("unreliable_flag", &TrafficRules::unreliable_flag)
-      .def_rw("hrp_flag", &TrafficRules::hrp_flag, "The operation flag of High Rate Puts.")
-      .def_rw("pcie_flag", &TrafficRules::pcie_flag, "The operation flag of atomics over PCIe.")
-      .def_rw("hrp_without_uint32", &TrafficRules::hrp_without_uint32,
-              "True: atomics of UINT32 are never sent as High Rate Puts.");
+void register_telemetry(Class<PyNic>& nic) {
   nic.def(
          "telemetry",
          [](PyNic& n, uint32_t number) {

@@ -197,8 +197,10 @@ void register_ucp(Module& m) {
       .def(
           "__init__",
           [](Context* self, PyNic& nic, uint64_t access) {
-            new (self) Context(make_domain(nic, {.virt_addr = true, .statuses = {}, .addresses = {}}));
-            self->box->hmem = true;
+            nic::DomainConfig config;
+            config.virt_addr = config.hmem = true;
+            config.empty_region_errno = 0;
+            new (self) Context(make_domain(nic, config));
             self->access = access;
             // Counted keys are never reused. Their top bit is clear; keys of symmetric regions have it set.
             self->next_key = self->box->domain->nic()->random().next() >> 2;

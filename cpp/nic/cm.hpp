@@ -19,20 +19,19 @@ namespace weft::nic {
 
 constexpr size_t kCmDataMax = 256;  // private data of a request or an answer
 
-enum class CmKind : uint16_t {
-  request = 1,
-  accept = 2,
-  reject = 3,
-  shutdown = 4,
-  // Local events, not sent: the outcome of our own message, and the loss of the peer.
-  delivered = 16,
-  failed = 17,
-  lost = 18,  // the peer's process or host is gone
-  // Of collective groups (group.hpp), whose number is `connection`. Agreed: member 0 may supply() the address.
-  group_agreed = 32,
-  group_joined = 33,
-  group_failed = 34,
-};
+// From delivered on: local events, not sent. Groups (group.hpp): `connection` is their number.
+#define WEFT_CM_KINDS(X)                                                            \
+  X(request, 1, "A peer wants a connection.")                                       \
+  X(accept, 2, "The peer has accepted.")                                            \
+  X(reject, 3, "The peer has rejected.")                                            \
+  X(shutdown, 4, "The peer has ended the connection.")                              \
+  X(delivered, 16, "The peer's NIC has received our message.")                      \
+  X(failed, 17, "Our message could not be delivered.")                              \
+  X(lost, 18, "The peer's process or host is gone.")                                \
+  X(group_agreed, 32, "All members of a group have joined: member 0 may supply().") \
+  X(group_joined, 33, "A join has succeeded.")                                      \
+  X(group_failed, 34, "A join has failed.")
+WEFT_ENUM(CmKind, uint16_t, WEFT_CM_KINDS, "The kinds of messages by which endpoints connect.");
 
 struct CmEvent {
   uint64_t token = 0;  // the endpoint: the token of its bind_cm()

@@ -11,17 +11,28 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/fields.hpp"
+
 namespace weft::nic {
 
-// The policies of write-backs: after each command; after 1/16 of the slots (high) or 1/4 (low); the names with `empty`
-// also when the NIC has read all commands.
-enum class WriteBack : uint8_t { always, high_empty, low_empty, low };
-enum class LowLatencyRing : uint8_t { idle, always, never };
+#define WEFT_WRITE_BACKS(X)                                                            \
+  X(always, 0, "After each command.")                                                  \
+  X(high_empty, 1, "After 1/16 of the slots, and when the NIC has read all commands.") \
+  X(low_empty, 2, "After 1/4 of the slots, and when the NIC has read all commands.")   \
+  X(low, 3, "After 1/4 of the slots.")
+WEFT_ENUM(WriteBack, uint8_t, WEFT_WRITE_BACKS, "When the NIC writes back how far it has read: FI_CXI_CQ_POLICY.");
+#define WEFT_LOW_LATENCY_RINGS(X)   \
+  X(idle, 0, "Of an idle queue.")   \
+  X(always, 1, "Of every command.") \
+  X(never, 2, "Of no command.")
+WEFT_ENUM(LowLatencyRing, uint8_t, WEFT_LOW_LATENCY_RINGS,
+          "Which commands go through the low-latency ring: FI_CXI_LLRING_MODE.");
 
 struct CommandQueueConfig {
-  uint32_t slots = 0;  // 0: no model
-  WriteBack policy = WriteBack::low_empty;
-  LowLatencyRing ring = LowLatencyRing::idle;
+  WEFT_TABLE(11, CommandQueueConfig, "The model of a transmit command queue.");
+  WEFT_FIELD(1, slots, uint32_t, 0, none, "Its slots; 0: no model.");
+  WEFT_FIELD(2, policy, WriteBack, WriteBack::low_empty, none, "When slots are known to be free.");
+  WEFT_FIELD(3, ring, LowLatencyRing, LowLatencyRing::idle, none, "Which commands go through the ring.");
 };
 
 class CommandQueue {

@@ -44,6 +44,17 @@ TelemetryWriter& Domain::telemetry(uint32_t nic) {
   return *telemetry_.back();
 }
 
+EndpointConfig EndpointConfig::in(const DomainConfig& domain) const {
+  EndpointConfig c = *this;
+  c.rules.mr_local = domain.mr_local;
+  c.rules.mr_hmem = domain.mr_hmem;
+  c.rules.hmem = domain.hmem;
+  c.messages.source = (caps & rx_cap::kSource) != 0;
+  c.messages.source_error = (caps & rx_cap::kSourceErr) != 0;
+  c.messages.eager_part = std::min<uint64_t>(c.messages.eager_part, wire::kStagedPayloadMax);
+  return c;
+}
+
 std::shared_ptr<Endpoint> Domain::make_endpoint(const EndpointConfig& config) {
   return std::make_shared<Endpoint>(this, config);
 }

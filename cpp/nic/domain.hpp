@@ -13,6 +13,7 @@
 #include "base/lock.hpp"
 #include "base/status.hpp"
 #include "mem/table.hpp"
+#include "nic/config.hpp"
 #include "nic/endpoint.hpp"
 #include "nic/op.hpp"
 #include "nic/region.hpp"
@@ -25,28 +26,6 @@ class Nic;
 class AddressVector;
 class Group;
 class Groups;
-
-// The form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers. Empty: the links' form.
-struct AddressText {
-  std::string form;
-  uint32_t nic_mask = ~uint32_t{0};  // bits of the NIC's number to show
-
-  [[nodiscard]] std::string of(const wire::EpAddress& address) const;
-};
-
-struct DomainConfig {
-  uint32_t nic = 0;
-  bool prov_key = false;
-  bool virt_addr = false;
-  bool raw_keys = false;           // FI_MR_RAW: transfers take handles made by map_raw() as keys
-  StatusMap statuses;              // the provider's codes of failed operations
-  AddressText addresses;           // the form of addresses in the domain's texts
-  bool fetches_need_both = false;  // FI_ATOMIC_READ needs FI_REMOTE_READ and FI_REMOTE_WRITE, as other fetching atomics
-  // Not 0: the keys below are those of optimized regions for peers, and of standard regions for this domain. Tables
-  // have such keys with kStandardKey, so the two kinds of domains do not find each other's regions.
-  uint64_t standard_below = 0;
-};
-constexpr uint64_t kStandardKey = uint64_t{1} << 32;
 
 // What an endpoint tells its application besides completions. match_mode: RxMode::Statistics has changed. no_id: a send
 // was refused because too many messages wait to be pulled. stopped: a receiver has refused a message.

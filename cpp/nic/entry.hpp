@@ -73,8 +73,8 @@ struct RxEntry {
   uint32_t index = ~0u;                    // the fi_addr by which the sender names itself (FI_SYMMETRIC); ~0: none
   bool source_error = false;               // FI_SOURCE_ERR: a sender that is not in `sources` is an error
   Status status = Status::ok;
-  StatusMap::Entry code{0, 0};       // of the status
-  StatusMap::Entry no_source{0, 0};  // of Status::no_source
+  StatusCode code{0, 0};       // of the status
+  StatusCode no_source{0, 0};  // of Status::no_source
   uint64_t cut = 0;                  // bytes that did not fit
   // What was asked, what was found. Throws std::bad_alloc.
   [[nodiscard]] std::string describe(Status failed) const;

@@ -213,7 +213,7 @@ size_t CompletionQueue::take_received(CqEntry* out, size_t max) noexcept {
 void CompletionQueue::push_collected(const RxEntry& received) noexcept {
   CqEntry entry = received.entry;
   Status status = received.status;
-  StatusMap::Entry code = received.code;
+  StatusCode code = received.code;
   if (!find_source(received, &entry) && status == Status::ok) {
     status = Status::no_source;
     code = received.no_source;

@@ -38,7 +38,7 @@ void Endpoint::set_min_multi_recv(uint64_t bytes) noexcept {
 bool Endpoint::set_match_mode(const MessageConfig& config) noexcept {
   const DomainLock guard(domain_);
   if (state_ != State::created) return false;
-  config_.messages.mode = config.mode;
+  config_.messages.match = config.match;
   config_.messages.requests = config.requests;
   return true;
 }

@@ -16,21 +16,27 @@
 #include <memory>
 #include <vector>
 
+#include "base/fields.hpp"
 #include "link/link.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 
 namespace weft::nic {
 
-// The order of a write's packets in the target's memory: as the operation asks, all in order, none.
-enum class TargetOrder : uint8_t { as_asked, strict, relaxed };
+#define WEFT_TARGET_ORDERS(X)              \
+  X(as_asked, 0, "As the operation asks.") \
+  X(strict, 1, "All in order.")            \
+  X(relaxed, 2, "No order.")
+WEFT_ENUM(TargetOrder, uint8_t, WEFT_TARGET_ORDERS, "The order of a write's packets in the target's memory.");
 
 struct ReorderConfig {
-  bool on = false;
-  uint64_t seed = 0;
-  // Bytes up to which the order of a read after a write, a write after a read and a write after a write holds.
-  uint64_t raw_bytes = ~uint64_t{0}, war_bytes = ~uint64_t{0}, waw_bytes = ~uint64_t{0};
-  TargetOrder target = TargetOrder::as_asked;
+  WEFT_TABLE(10, ReorderConfig, "Operations that overtake each other wherever no rule orders them.");
+  WEFT_FIELD(1, on, bool, false, none, "False: none does.");
+  WEFT_FIELD(2, seed, uint64_t, 0, none, "One seed gives one sequence of decisions.");
+  WEFT_FIELD(3, raw_bytes, uint64_t, ~uint64_t{0}, bytes, "Up to which the order of a read after a write holds.");
+  WEFT_FIELD(4, war_bytes, uint64_t, ~uint64_t{0}, bytes, "Up to which the order of a write after a read holds.");
+  WEFT_FIELD(5, waw_bytes, uint64_t, ~uint64_t{0}, bytes, "Up to which the order of a write after a write holds.");
+  WEFT_FIELD(6, target, TargetOrder, TargetOrder::as_asked, none, "How a write's packets land.");
 };
 
 // The properties of an operation that decide which others it may pass.

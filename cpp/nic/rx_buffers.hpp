@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/cache.hpp"
+#include "base/fields.hpp"
 
 namespace weft::mem {
 class Devices;
@@ -20,15 +21,18 @@ class Devices;
 
 namespace weft::nic {
 
+struct RxBufferConfig {
+  WEFT_TABLE(4, RxBufferConfig, "Buffers for messages.");
+  WEFT_FIELD(1, bytes, size_t, size_t{2} << 20, bytes, "The size of a buffer.");
+  WEFT_FIELD(2, posted_min, uint32_t, 3, none, "Buffers that are ready in advance, the current one included.");
+  WEFT_FIELD(3, cached_max, uint32_t, 0, none, "The most buffers that are kept when no message needs them; 0: all.");
+  WEFT_FIELD(4, count_max, uint32_t, ~uint32_t{0} - 1, none, "The most buffers; when all are full, senders wait.");
+  mem::Devices* devices = nullptr;  // the buffers are registered with their runtimes
+};
+
 class RxBuffers {
  public:
-  struct Config {
-    size_t bytes = size_t{2} << 20;         // of a buffer
-    uint32_t posted_min = 3;                // buffers that are ready for messages, the current one included
-    uint32_t cached_max = 0;                // buffers that are kept when no message needs them; 0: all
-    uint32_t count_max = ~uint32_t{0} - 1;  // buffers at a time
-    mem::Devices* devices = nullptr;        // the buffers are registered with their runtimes
-  };
+  using Config = RxBufferConfig;
   // Room in a buffer; `memory` is aligned to a cache line. null: none.
   struct Room {
     std::byte* memory = nullptr;

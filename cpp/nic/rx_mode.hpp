@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/fields.hpp"
 #include "mem/ledger.hpp"
 
 namespace weft::nic {
@@ -37,19 +38,30 @@ struct ListEntries {
   [[nodiscard]] bool has(uint32_t n) const noexcept;
 };
 
-enum class MatchMode : uint8_t { unlimited, hardware, hybrid, software };
+#define WEFT_MATCH_MODES(X)                                                   \
+  X(unlimited, 0, "As in hardware, without a limit of list entries.")         \
+  X(hardware, 1, "In hardware; without list entries flow control begins.")    \
+  X(hybrid, 2, "In hardware; without list entries in software from then on.") \
+  X(software, 3, "In software, which needs no list entries.")
+WEFT_ENUM(MatchMode, uint8_t, WEFT_MATCH_MODES, "Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE.");
 
 struct RxModeConfig {
-  MatchMode mode = MatchMode::unlimited;
+  WEFT_TABLE(5, RxModeConfig, "Where messages are matched, and so whether receives and messages take list entries.");
+  WEFT_FIELD(1, mode, MatchMode, MatchMode::unlimited, none, "Where messages are matched.");
+  WEFT_FIELD(2, size, uint32_t, ~0u, none, "rx_attr.size: see by_receives and by_messages.");
+  WEFT_FIELD(3, lossless, bool, false, none,
+             "In hardware mode a message without a list entry waits at its sender, and no flow control begins.");
+  WEFT_FIELD(4, early_for_messages, bool, false, none,
+             "hybrid: changes to software when a message without a receive would take one of the last entries, which "
+             "the buffers for matching by software need.");
+  WEFT_FIELD(5, early_for_receives, bool, false, none, "The same for a posted receive.");
+  WEFT_FIELD(6, by_receives, bool, false, none,
+             "hybrid: changes to software when more receives than `size` are posted.");
+  WEFT_FIELD(7, by_messages, bool, false, none,
+             "hybrid: changes to software when more messages than `size` have no receive.");
   ListEntries entries;
   uint32_t buffers = 0;   // entries of the overflow buffers that are posted in hardware
   uint32_t requests = 0;  // entries of the request buffers in software
-  uint32_t size = ~0u;    // rx_attr.size
-  bool lossless = false;
-  // hybrid: changes to software before entries run out: fewer than `requests` are left when a message or a receive
-  // takes one; more than `size` receives are listed, or messages kept.
-  bool early_for_messages = false, early_for_receives = false;
-  bool by_receives = false, by_messages = false;
 };
 
 class RxMode {

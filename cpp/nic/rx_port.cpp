@@ -33,7 +33,9 @@ RxContext::Config config_of(const EndpointConfig& config, mem::Devices* devices,
   c.credited_bytes_max = wire::kInlinePayloadMax;
   c.seed = seed;
   c.relaxed = is_relaxed(config);
-  c.mode = m.mode;
+  c.mode = m.match;
+  c.mode.buffers = m.buffers.posted_min;
+  c.mode.requests = m.requests.posted_min;
   c.requests = m.requests;
   c.append_retry_ns = m.append_retry_ns;
   c.traced = traced;

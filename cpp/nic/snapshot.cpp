@@ -69,6 +69,28 @@ class Json {
   bool first_ = true;
 };
 
+// The settings that are not at their defaults; arrays and names are left out.
+void put_settings(Json& json, std::string_view key, const TableInfo& table, const void* object) {
+  json.open('{', key);
+  with_defaults(table, [&](const void* defaults) {
+    for (const FieldInfo& field : table.fields) {
+      if (equal(field, object, defaults) || field.count != 0 || field.kind == FieldKind::labels) continue;
+      if (field.kind == FieldKind::table) {
+        put_settings(json, field.name, field.table(), nested(field, object));
+      } else if (field.kind == FieldKind::text) {
+        json.put(field.name, std::string_view(*member<std::string>(field, object)));
+      } else if (field.kind == FieldKind::choice) {
+        json.put(field.name, name_of(*field.choices, value_of(field, object)));
+      } else if (field.kind == FieldKind::boolean) {
+        json.put(field.name, value_of(field, object) != 0);
+      } else {
+        json.put(field.name, value_of(field, object));
+      }
+    }
+  });
+  json.close('}');
+}
+
 void put_counter(Json& json, std::string_view name, const Counter* counter) {
   if (counter == nullptr) return;
   json.open('{', name);
@@ -78,7 +100,6 @@ void put_counter(Json& json, std::string_view name, const Counter* counter) {
 }
 
 void put_receive(Json& json, RxPort* port, const RxModeConfig& mode) {
-  static constexpr const char* kModes[] = {"unlimited", "hardware", "hybrid", "software"};
   static constexpr const char* kStates[] = {"hardware", "changing", "software"};
   if (port == nullptr) return;
   const RxContext::Statistics rx = port->context().statistics();
@@ -88,7 +109,7 @@ void put_receive(Json& json, RxPort* port, const RxModeConfig& mode) {
   json.put("matched", rx.matched);
   json.put("kept", rx.unexpected);
   json.put("refused", rx.refused);
-  json.put("mode", kModes[static_cast<size_t>(mode.mode)]);
+  json.put("mode", name_of(mode.mode));
   json.put("state", kStates[static_cast<size_t>(rx.mode.state)]);
   json.put("entries", uint64_t{rx.mode.receives} + rx.mode.messages + rx.mode.buffers);
   json.put("changes", rx.mode.changes);
@@ -150,7 +171,8 @@ std::string Nic::snapshot() {
     if (ep == nullptr) continue;
     json.open('{');
     ep->put_state([&](std::string_view key, auto value) { json.put(key, value); });
-    put_receive(json, ep->port(), ep->config().messages.mode);
+    put_receive(json, ep->port(), ep->config().messages.match);
+    put_settings(json, "settings", table_of<EndpointConfig>(), &ep->config());
     json.open('{', "counters");
     put_counter(json, "write", ep->write_counter());
     put_counter(json, "read", ep->read_counter());

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/cache.hpp"
+#include "base/fields.hpp"
 #include "base/lock.hpp"
 #include "base/mapping.hpp"
 #include "nic/atomics.hpp"
@@ -60,15 +61,23 @@ constexpr uint16_t kCounted = 1, kRestricted = 2, kFlush = 4, kCpuAmo = 8, kEntr
 constexpr uint8_t kInFrames = 0x1f;
 }  // namespace traffic
 
-// The provider's rules for traffic bits; on == false: no counts.
 struct TrafficRules {
-  bool on = false;
-  // Optimized regions: client keys below optimized_below, provider keys with optimized_bit. Regions with events:
-  // provider keys with events_bit and without cached_bit; client keys if client_events is set.
-  uint64_t optimized_below = 0, provider_bit = 0, optimized_bit = 0, cached_bit = 0, events_bit = 0;
-  bool client_events = false;
-  uint64_t flush_flags = 0, unreliable_flag = 0, hrp_flag = 0, pcie_flag = 0;
-  bool hrp_without_uint32 = false;  // erratum of the NIC: uint32 atomics are not sent as High Rate Puts
+  WEFT_TABLE(9, TrafficRules, "The provider's rules for how an endpoint's operations travel, used only for telemetry.");
+  WEFT_FIELD(1, on, bool, false, none, "False: the endpoint's operations are not counted.");
+  WEFT_FIELD(2, optimized_below, uint64_t, 0, key, "Client keys below this number belong to optimized regions.");
+  WEFT_FIELD(3, provider_bit, uint64_t, 0, key, "The bit that is set in keys made by the provider.");
+  WEFT_FIELD(4, optimized_bit, uint64_t, 0, key, "The bit that is set in provider keys of optimized regions.");
+  WEFT_FIELD(5, cached_bit, uint64_t, 0, key,
+             "The bit that is set in cached provider keys, whose regions have no events.");
+  WEFT_FIELD(6, events_bit, uint64_t, 0, key,
+             "The bit that is set in provider keys, other than cached ones, of regions with events.");
+  WEFT_FIELD(7, client_events, bool, false, none, "Regions with client keys count as regions with events.");
+  WEFT_FIELD(8, flush_flags, uint64_t, 0, flags, "Operation flags with which a write or an atomic flushes.");
+  WEFT_FIELD(9, unreliable_flag, uint64_t, 0, flags, "The operation flag of unreliable atomics.");
+  WEFT_FIELD(10, hrp_flag, uint64_t, 0, flags, "The operation flag of High Rate Puts.");
+  WEFT_FIELD(11, pcie_flag, uint64_t, 0, flags, "The operation flag of atomics over PCIe.");
+  WEFT_FIELD(12, hrp_without_uint32, bool, false, none,
+             "An erratum of the NIC: atomics of UINT32 are never sent as High Rate Puts.");
 
   [[nodiscard]] bool optimized(uint64_t key) const noexcept {
     return (key & provider_bit) != 0 ? (key & optimized_bit) != 0 : key < optimized_below;

@@ -22,50 +22,58 @@
 #include <span>
 
 #include "base/cache.hpp"
+#include "base/fields.hpp"
 #include "sync/word.hpp"
 
 namespace weft::sync {
 
-enum class Kind : uint32_t { lock = 1, semaphore = 2, event = 3, barrier = 4, queue = 5 };
+// The numbers of these three are in frames. weft.share knows them by their names.
+#define WEFT_SYNC_KINDS(X)        \
+  X(lock, 1, "A lock.")           \
+  X(semaphore, 2, "A semaphore.") \
+  X(event, 3, "An event.")        \
+  X(barrier, 4, "A barrier.")     \
+  X(queue, 5, "A queue of records.")
+WEFT_ENUM(Kind, uint32_t, WEFT_SYNC_KINDS, "The kinds of objects that processes share.");
 
-enum class Op : uint16_t {
-  take = 1,        // lock (a: 1 to take it from the dead), semaphore
-  release = 2,     // lock (a: value2 of a take() from the dead: to them again), semaphore (a: permits)
-  set = 3,         // event
-  clear = 4,       // event
-  wait = 5,        // event, barrier
-  withdraw = 6,    // barrier: ends a wait that has not come to its end (state: of the wait)
-  abort = 7,       // barrier
-  reset = 8,       // barrier
-  put = 9,         // queue: in, a: the record's type
-  get = 10,        // queue: out
-  reserve = 11,    // queue, for records that are copied outside the guard: a slot to write (a: bytes, b: type); commit
-  commit = 12,     //   a: the slot
-  claim = 13,      // queue: a slot to read; free_slot
-  free_slot = 14,  //   a: the slot. Of a slot to write: its record is never delivered. Of one to read, b: 1: the record
-                   //   becomes the first again; `again` if others have taken later ones. b: 2: also then, by a copy;
-                   //   `again` if the queue is full
-  look = 15,       // value, value2, value3: what there is
-  gone = 16,       // the process for which the owner's NIC has called (token) is lost
-  close = 17,      // wakes everyone; every call then ends
-  put_back = 18,   // queue: in, a: the record's type: the first record again, for one who got it in vain
-};
-constexpr uint16_t kOpMax = 18;
+#define WEFT_SYNC_OPS(X)                                                                                              \
+  X(take, 1, "lock (a: 1 to take it from the dead), semaphore")                                                       \
+  X(release, 2, "lock (a: value2 of a take() from the dead: to them again), semaphore (a: permits)")                  \
+  X(set, 3, "event")                                                                                                  \
+  X(clear, 4, "event")                                                                                                \
+  X(wait, 5, "event, barrier")                                                                                        \
+  X(withdraw, 6, "barrier: ends a wait that has not come to its end (state: of the wait)")                            \
+  X(abort, 7, "barrier")                                                                                              \
+  X(reset, 8, "barrier")                                                                                              \
+  X(put, 9, "queue: in, a: the record's type")                                                                        \
+  X(get, 10, "queue: out")                                                                                            \
+  X(reserve, 11, "queue, for records that are copied outside the guard: a slot to write (a: bytes, b: type); commit") \
+  X(commit, 12, "queue: a: the slot")                                                                                 \
+  X(claim, 13, "queue: a slot to read; free_slot")                                                                    \
+  X(free_slot, 14,                                                                                                    \
+    "queue: a: the slot. Of a slot to write: its record is never delivered. Of one to read, b: 1: the record "        \
+    "becomes the first again; `again` if others have taken later ones. b: 2: also then, by a copy; `again` if the "   \
+    "queue is full")                                                                                                  \
+  X(look, 15, "value, value2, value3: what there is")                                                                 \
+  X(gone, 16, "the process for which the owner's NIC has called (token) is lost")                                     \
+  X(close, 17, "wakes everyone; every call then ends")                                                                \
+  X(put_back, 18, "queue: in, a: the record's type: the first record again, for one who got it in vain")
+WEFT_ENUM(Op, uint16_t, WEFT_SYNC_OPS, "The calls of such an object.");
+constexpr uint16_t kOpMax = std::size(kOpChoices);
 
-// Numbers are in frames, and known to weft.share (coordination.py).
-enum class Outcome : uint32_t {
-  done = 0,
-  again = 1,       // not now
-  died = 2,        // lock: the process that held it ended; value: its pid, value2: 1 for one that a NIC called for
-  not_holder = 3,  // lock: value: the pid that holds it
-  closed = 4,
-  broken = 5,    // barrier: value: the pid that ended, 0: aborted; value2: 1: reset() while this party waited
-  too_long = 6,  // queue: value: bytes of the record, or of a slot
-  damaged = 7,   // the memory does not hold such an object
-  no_seat = 8,   // semaphore: too many processes have permits
-  canceled = 9,  // nic/parking.hpp
-  busy = 10,     // not now, because another process is changing the object
-};
+#define WEFT_SYNC_OUTCOMES(X)                                                                                 \
+  X(done, 0, "done")                                                                                          \
+  X(again, 1, "not now")                                                                                      \
+  X(died, 2, "lock: the process that held it ended; value: its pid, value2: 1 for one that a NIC called for") \
+  X(not_holder, 3, "lock: value: the pid that holds it")                                                      \
+  X(closed, 4, "the object is closed")                                                                        \
+  X(broken, 5, "barrier: value: the pid that ended, 0: aborted; value2: 1: reset() while this party waited")  \
+  X(too_long, 6, "queue: value: bytes of the record, or of a slot")                                           \
+  X(damaged, 7, "the memory does not hold such an object")                                                    \
+  X(no_seat, 8, "semaphore: too many processes have permits")                                                 \
+  X(canceled, 9, "the call waits in the owner's NIC no longer")                                               \
+  X(busy, 10, "not now, because another process is changing the object")
+WEFT_ENUM(Outcome, uint32_t, WEFT_SYNC_OUTCOMES, "How a call of such an object ended.");
 
 // One call.
 struct Call {

@@ -36,72 +36,108 @@ class Status(enum.IntEnum):
     """
 
     ok = 0
+    """no provider error"""
 
     no_key = 1
+    """no region has that key"""
 
     stale_key = 2
+    """the key is stale: its region was closed"""
 
     access = 3
+    """the region does not grant that access"""
 
     bounds = 4
+    """the access passes the bounds of the region"""
 
     not_enabled = 5
+    """the region is not enabled"""
 
     wrong_endpoint = 6
+    """the region is bound to another endpoint"""
 
     no_endpoint = 7
+    """no endpoint has that address"""
 
     peer_gone = 8
+    """the peer's process is gone"""
 
     refused = 9
+    """the peer refused the connection"""
 
     misaligned = 10
+    """the address is not aligned to the datatype of the atomic"""
 
     canceled = 11
+    """the operation was canceled"""
 
     fault = 12
+    """no memory is mapped at the address"""
 
     timeout = 13
+    """no answer came in time"""
 
     unsupported = 14
+    """
+    the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM
+    """
 
     invalid = 15
+    """the operation has an invalid argument"""
 
     again = 16
+    """the operation has not ended: try later"""
 
     protocol = 17
+    """the peer violated the protocol"""
 
     no_memory = 18
+    """out of memory or file descriptors"""
 
     device = 19
+    """the device's runtime could not copy"""
 
     unauthorized = 20
+    """the region admits other authorization keys, or another peer"""
 
     unreachable = 21
+    """the peer's host cannot be reached"""
 
     endpoint_access = 22
+    """the endpoint does not serve that access"""
 
     closed = 23
+    """the peer closed its NIC"""
 
     secret = 24
+    """the two processes have different secrets"""
 
     version = 25
+    """the peer speaks another version of the protocol"""
 
     corrupted = 26
+    """bytes were changed on their way, and the connection was dropped"""
 
     backlog = 27
+    """the listener's queue of requests is full"""
 
     truncated = 28
+    """the message was longer than its receive"""
 
     no_message = 29
+    """no message matches"""
 
     no_source = 30
+    """the sender is not in the address vector"""
 
     not_ready = 31
+    """no receive was posted in time"""
 
     page_request = 32
+    """a missing page did not come in time"""
 
     no_entry = 33
+    """the receive waited too long for a list entry of its service"""
 
 def status_errno(status: Status) -> int:
     """The FI_ code of a status according to the man pages."""
@@ -109,44 +145,1025 @@ def status_errno(status: Status) -> int:
 class Limits:
     """The default limits of a NIC."""
 
+    def __init__(self, *, endpoint_count: int = 4096, domain_count: int = 256, region_count: int = 2097152, region_vni_count: int = 32, iov_count: int = 8, inject_bytes: int = 256, message_bytes: int = 0x7fffffffffffffff, atomic_bytes: int = 4096, cm_bytes: int = 256) -> None: ...
+
     @property
     def endpoint_count(self) -> int:
         """Open endpoints per NIC."""
+
+    @endpoint_count.setter
+    def endpoint_count(self, value: int, /) -> None: ...
 
     @property
     def domain_count(self) -> int:
         """Open domains per NIC."""
 
+    @domain_count.setter
+    def domain_count(self, value: int, /) -> None: ...
+
     @property
     def region_count(self) -> int:
         """Open regions per NIC."""
+
+    @region_count.setter
+    def region_count(self, value: int, /) -> None: ...
 
     @property
     def region_vni_count(self) -> int:
         """VNIs that one region may admit."""
 
+    @region_vni_count.setter
+    def region_vni_count(self, value: int, /) -> None: ...
+
     @property
     def iov_count(self) -> int:
         """Local buffers of one operation; also its remote ranges."""
 
+    @iov_count.setter
+    def iov_count(self, value: int, /) -> None: ...
+
     @property
     def inject_bytes(self) -> int:
-        """Default inject_size of an endpoint, in bytes."""
+        """Default inject_size of an endpoint."""
+
+    @inject_bytes.setter
+    def inject_bytes(self, value: int, /) -> None: ...
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of one operation."""
+        """The most of one operation."""
+
+    @message_bytes.setter
+    def message_bytes(self, value: int, /) -> None: ...
 
     @property
     def atomic_bytes(self) -> int:
-        """Bytes of one atomic operation."""
+        """The most of one atomic operation."""
+
+    @atomic_bytes.setter
+    def atomic_bytes(self, value: int, /) -> None: ...
 
     @property
     def cm_bytes(self) -> int:
-        """Bytes of private data in a connection request, and in its answer."""
+        """Private data in a connection request, and in its answer."""
+
+    @cm_bytes.setter
+    def cm_bytes(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> Limits:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
 
 def limits() -> Limits:
     """Returns the default limits."""
+
+class MatchMode(enum.Enum):
+    """Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE."""
+
+    unlimited = 0
+    """As in hardware, without a limit of list entries."""
+
+    hardware = 1
+    """In hardware; without list entries flow control begins."""
+
+    hybrid = 2
+    """In hardware; without list entries in software from then on."""
+
+    software = 3
+    """In software, which needs no list entries."""
+
+class WriteBack(enum.Enum):
+    """When the NIC writes back how far it has read: FI_CXI_CQ_POLICY."""
+
+    always = 0
+    """After each command."""
+
+    high_empty = 1
+    """After 1/16 of the slots, and when the NIC has read all commands."""
+
+    low_empty = 2
+    """After 1/4 of the slots, and when the NIC has read all commands."""
+
+    low = 3
+    """After 1/4 of the slots."""
+
+class LowLatencyRing(enum.Enum):
+    """Which commands go through the low-latency ring: FI_CXI_LLRING_MODE."""
+
+    idle = 0
+    """Of an idle queue."""
+
+    always = 1
+    """Of every command."""
+
+    never = 2
+    """Of no command."""
+
+class TargetOrder(enum.Enum):
+    """The order of a write's packets in the target's memory."""
+
+    as_asked = 0
+    """As the operation asks."""
+
+    strict = 1
+    """All in order."""
+
+    relaxed = 2
+    """No order."""
+
+class StatusCode:
+    """What an application sees of a status."""
+
+    def __init__(self, *, err: int = 0, prov: int = 0) -> None: ...
+
+    @property
+    def err(self) -> int:
+        """The FI_ code."""
+
+    @err.setter
+    def err(self, value: int, /) -> None: ...
+
+    @property
+    def prov(self) -> int:
+        """The provider's number."""
+
+    @prov.setter
+    def prov(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> StatusCode:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class StatusMap:
+    """What an application sees of each status of an operation."""
+
+    def __init__(self, *, entries: Sequence[StatusCode | tuple[int, ...]] = ...) -> None: ...
+
+    @property
+    def entries(self) -> tuple[StatusCode, ...]:
+        """For each Status, by number."""
+
+    @entries.setter
+    def entries(self, value: Sequence[StatusCode | tuple[int, ...]], /) -> None: ...
+
+    def replace(self, **changes: Any) -> StatusMap:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class AddressText:
+    """The form of addresses in texts."""
+
+    def __init__(self, *, form: str = '', nic_mask: int = 0xffffffff) -> None: ...
+
+    @property
+    def form(self) -> str:
+        """
+        {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers; empty: the form of the links.
+        """
+
+    @form.setter
+    def form(self, value: str, /) -> None: ...
+
+    @property
+    def nic_mask(self) -> int:
+        """Bits of the NIC's number that the texts show."""
+
+    @nic_mask.setter
+    def nic_mask(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> AddressText:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class RegionRules:
+    """
+    What registering, binding and enabling an ordinary region needs, without a question to the policy.
+    """
+
+    def __init__(self, *, quick: bool = False, disabled: bool = False, key_ignored: bool = False, key_later: bool = False, local_free: bool = False, needs_bind: bool = False, ep_busy: bool = False, decided: bool = False, access: int = 0, key_end: int = 0, key_meanings: int = 0) -> None: ...
+
+    @property
+    def quick(self) -> bool:
+        """
+        Registers one buffer without flags by itself; otherwise each registration is a question.
+        """
+
+    @quick.setter
+    def quick(self, value: bool, /) -> None: ...
+
+    @property
+    def disabled(self) -> bool:
+        """Regions are made disabled, to be bound and enabled (FI_MR_ENDPOINT)."""
+
+    @disabled.setter
+    def disabled(self, value: bool, /) -> None: ...
+
+    @property
+    def key_ignored(self) -> bool:
+        """The provider makes the keys."""
+
+    @key_ignored.setter
+    def key_ignored(self, value: bool, /) -> None: ...
+
+    @property
+    def key_later(self) -> bool:
+        """A region has its key when it is enabled, not when it is registered."""
+
+    @key_later.setter
+    def key_later(self, value: bool, /) -> None: ...
+
+    @property
+    def local_free(self) -> bool:
+        """
+        Regions that peers have no right to take no key, and are enabled at once.
+        """
+
+    @local_free.setter
+    def local_free(self, value: bool, /) -> None: ...
+
+    @property
+    def needs_bind(self) -> bool:
+        """A region is enabled after it is bound."""
+
+    @needs_bind.setter
+    def needs_bind(self, value: bool, /) -> None: ...
+
+    @property
+    def ep_busy(self) -> bool:
+        """
+        An endpoint cannot be closed while regions are bound to it; otherwise the region cannot.
+        """
+
+    @ep_busy.setter
+    def ep_busy(self, value: bool, /) -> None: ...
+
+    @property
+    def decided(self) -> bool:
+        """
+        Enabling asks the policy, unless the region's resources and its key are known.
+        """
+
+    @decided.setter
+    def decided(self, value: bool, /) -> None: ...
+
+    @property
+    def access(self) -> int:
+        """All access bits that exist; registrations with others are questions."""
+
+    @access.setter
+    def access(self, value: int, /) -> None: ...
+
+    @property
+    def key_end(self) -> int:
+        """Keys of applications are below this number."""
+
+    @key_end.setter
+    def key_end(self, value: int, /) -> None: ...
+
+    @property
+    def key_meanings(self) -> int:
+        """Bits that keys of applications do not have."""
+
+    @key_meanings.setter
+    def key_meanings(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> RegionRules:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class DomainConfig:
+    """The settings of a domain."""
+
+    def __init__(self, *, nic: int = 0, prov_key: bool = False, virt_addr: bool = False, raw_keys: bool = False, statuses: StatusMap = ..., addresses: AddressText = ..., fetches_need_both: bool = False, standard_below: int = 0, mr_local: bool = False, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, may_overrun: bool = False, empty_region_errno: int = 22, regions: RegionRules = ...) -> None: ...
+
+    @property
+    def nic(self) -> int:
+        """The number of the NIC of its objects."""
+
+    @nic.setter
+    def nic(self, value: int, /) -> None: ...
+
+    @property
+    def prov_key(self) -> bool:
+        """The NIC makes the keys of regions (FI_MR_PROV_KEY)."""
+
+    @prov_key.setter
+    def prov_key(self, value: bool, /) -> None: ...
+
+    @property
+    def virt_addr(self) -> bool:
+        """Peers name places in regions by virtual address (FI_MR_VIRT_ADDR)."""
+
+    @virt_addr.setter
+    def virt_addr(self, value: bool, /) -> None: ...
+
+    @property
+    def raw_keys(self) -> bool:
+        """Transfers take handles of map_key() as keys (FI_MR_RAW)."""
+
+    @raw_keys.setter
+    def raw_keys(self, value: bool, /) -> None: ...
+
+    @property
+    def statuses(self) -> StatusMap:
+        """What applications see of each status of a failed operation."""
+
+    @statuses.setter
+    def statuses(self, value: StatusMap, /) -> None: ...
+
+    @property
+    def addresses(self) -> AddressText:
+        """The form of addresses in the domain's texts."""
+
+    @addresses.setter
+    def addresses(self, value: AddressText, /) -> None: ...
+
+    @property
+    def fetches_need_both(self) -> bool:
+        """
+        FI_ATOMIC_READ needs FI_REMOTE_READ and FI_REMOTE_WRITE, as other fetching atomics.
+        """
+
+    @fetches_need_both.setter
+    def fetches_need_both(self, value: bool, /) -> None: ...
+
+    @property
+    def standard_below(self) -> int:
+        """
+        Not 0: the keys below are those of optimized regions for peers, and of standard regions for this domain; the two kinds of domains do not find each other's regions.
+        """
+
+    @standard_below.setter
+    def standard_below(self, value: int, /) -> None: ...
+
+    @property
+    def mr_local(self) -> bool:
+        """Local buffers need a descriptor (FI_MR_LOCAL)."""
+
+    @mr_local.setter
+    def mr_local(self, value: bool, /) -> None: ...
+
+    @property
+    def hmem(self) -> bool:
+        """Buffers may be device memory (FI_HMEM)."""
+
+    @hmem.setter
+    def hmem(self, value: bool, /) -> None: ...
+
+    @property
+    def mr_hmem(self) -> bool:
+        """Buffers in device memory need a descriptor (FI_MR_HMEM)."""
+
+    @mr_hmem.setter
+    def mr_hmem(self, value: bool, /) -> None: ...
+
+    @property
+    def mr_allocated(self) -> bool:
+        """Registered memory has pages, which stay (FI_MR_ALLOCATED)."""
+
+    @mr_allocated.setter
+    def mr_allocated(self, value: bool, /) -> None: ...
+
+    @property
+    def desc_ignored(self) -> bool:
+        """Local descriptors are ignored."""
+
+    @desc_ignored.setter
+    def desc_ignored(self, value: bool, /) -> None: ...
+
+    @property
+    def may_overrun(self) -> bool:
+        """Peers may overrun completion queues (FI_RM_DISABLED)."""
+
+    @may_overrun.setter
+    def may_overrun(self, value: bool, /) -> None: ...
+
+    @property
+    def empty_region_errno(self) -> int:
+        """The code that refuses a region of 0 bytes; 0: there are such regions."""
+
+    @empty_region_errno.setter
+    def empty_region_errno(self, value: int, /) -> None: ...
+
+    @property
+    def regions(self) -> RegionRules:
+        """How regions are registered, bound and enabled."""
+
+    @regions.setter
+    def regions(self, value: RegionRules, /) -> None: ...
+
+    def replace(self, **changes: Any) -> DomainConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class RxBufferConfig:
+    """Buffers for messages."""
+
+    def __init__(self, *, bytes: int = 2097152, posted_min: int = 3, cached_max: int = 0, count_max: int = 0xfffffffe) -> None: ...
+
+    @property
+    def bytes(self) -> int:
+        """The size of a buffer."""
+
+    @bytes.setter
+    def bytes(self, value: int, /) -> None: ...
+
+    @property
+    def posted_min(self) -> int:
+        """Buffers that are ready in advance, the current one included."""
+
+    @posted_min.setter
+    def posted_min(self, value: int, /) -> None: ...
+
+    @property
+    def cached_max(self) -> int:
+        """The most buffers that are kept when no message needs them; 0: all."""
+
+    @cached_max.setter
+    def cached_max(self, value: int, /) -> None: ...
+
+    @property
+    def count_max(self) -> int:
+        """The most buffers; when all are full, senders wait."""
+
+    @count_max.setter
+    def count_max(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> RxBufferConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class TrafficRules:
+    """
+    The provider's rules for how an endpoint's operations travel, used only for telemetry.
+    """
+
+    def __init__(self, *, on: bool = False, optimized_below: int = 0, provider_bit: int = 0, optimized_bit: int = 0, cached_bit: int = 0, events_bit: int = 0, client_events: bool = False, flush_flags: int = 0, unreliable_flag: int = 0, hrp_flag: int = 0, pcie_flag: int = 0, hrp_without_uint32: bool = False) -> None: ...
+
+    @property
+    def on(self) -> bool:
+        """False: the endpoint's operations are not counted."""
+
+    @on.setter
+    def on(self, value: bool, /) -> None: ...
+
+    @property
+    def optimized_below(self) -> int:
+        """Client keys below this number belong to optimized regions."""
+
+    @optimized_below.setter
+    def optimized_below(self, value: int, /) -> None: ...
+
+    @property
+    def provider_bit(self) -> int:
+        """The bit that is set in keys made by the provider."""
+
+    @provider_bit.setter
+    def provider_bit(self, value: int, /) -> None: ...
+
+    @property
+    def optimized_bit(self) -> int:
+        """The bit that is set in provider keys of optimized regions."""
+
+    @optimized_bit.setter
+    def optimized_bit(self, value: int, /) -> None: ...
+
+    @property
+    def cached_bit(self) -> int:
+        """
+        The bit that is set in cached provider keys, whose regions have no events.
+        """
+
+    @cached_bit.setter
+    def cached_bit(self, value: int, /) -> None: ...
+
+    @property
+    def events_bit(self) -> int:
+        """
+        The bit that is set in provider keys, other than cached ones, of regions with events.
+        """
+
+    @events_bit.setter
+    def events_bit(self, value: int, /) -> None: ...
+
+    @property
+    def client_events(self) -> bool:
+        """Regions with client keys count as regions with events."""
+
+    @client_events.setter
+    def client_events(self, value: bool, /) -> None: ...
+
+    @property
+    def flush_flags(self) -> int:
+        """Operation flags with which a write or an atomic flushes."""
+
+    @flush_flags.setter
+    def flush_flags(self, value: int, /) -> None: ...
+
+    @property
+    def unreliable_flag(self) -> int:
+        """The operation flag of unreliable atomics."""
+
+    @unreliable_flag.setter
+    def unreliable_flag(self, value: int, /) -> None: ...
+
+    @property
+    def hrp_flag(self) -> int:
+        """The operation flag of High Rate Puts."""
+
+    @hrp_flag.setter
+    def hrp_flag(self, value: int, /) -> None: ...
+
+    @property
+    def pcie_flag(self) -> int:
+        """The operation flag of atomics over PCIe."""
+
+    @pcie_flag.setter
+    def pcie_flag(self, value: int, /) -> None: ...
+
+    @property
+    def hrp_without_uint32(self) -> bool:
+        """
+        An erratum of the NIC: atomics of UINT32 are never sent as High Rate Puts.
+        """
+
+    @hrp_without_uint32.setter
+    def hrp_without_uint32(self, value: bool, /) -> None: ...
+
+    def replace(self, **changes: Any) -> TrafficRules:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class ReorderConfig:
+    """Operations that overtake each other wherever no rule orders them."""
+
+    def __init__(self, *, on: bool = False, seed: int = 0, raw_bytes: int = 0xffffffffffffffff, war_bytes: int = 0xffffffffffffffff, waw_bytes: int = 0xffffffffffffffff, target: TargetOrder = ...) -> None: ...
+
+    @property
+    def on(self) -> bool:
+        """False: none does."""
+
+    @on.setter
+    def on(self, value: bool, /) -> None: ...
+
+    @property
+    def seed(self) -> int:
+        """One seed gives one sequence of decisions."""
+
+    @seed.setter
+    def seed(self, value: int, /) -> None: ...
+
+    @property
+    def raw_bytes(self) -> int:
+        """Up to which the order of a read after a write holds."""
+
+    @raw_bytes.setter
+    def raw_bytes(self, value: int, /) -> None: ...
+
+    @property
+    def war_bytes(self) -> int:
+        """Up to which the order of a write after a read holds."""
+
+    @war_bytes.setter
+    def war_bytes(self, value: int, /) -> None: ...
+
+    @property
+    def waw_bytes(self) -> int:
+        """Up to which the order of a write after a write holds."""
+
+    @waw_bytes.setter
+    def waw_bytes(self, value: int, /) -> None: ...
+
+    @property
+    def target(self) -> TargetOrder:
+        """How a write's packets land."""
+
+    @target.setter
+    def target(self, value: TargetOrder, /) -> None: ...
+
+    def replace(self, **changes: Any) -> ReorderConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class PidRange:
+    """
+    The range from which the NIC chooses an endpoint's number if the application gives none.
+    """
+
+    def __init__(self, *, first: int = 1073741824, last: int = 2147483647) -> None: ...
+
+    @property
+    def first(self) -> int:
+        """The smallest number."""
+
+    @first.setter
+    def first(self, value: int, /) -> None: ...
+
+    @property
+    def last(self) -> int:
+        """The largest number."""
+
+    @last.setter
+    def last(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> PidRange:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class CommandQueueConfig:
+    """The model of a transmit command queue."""
+
+    def __init__(self, *, slots: int = 0, policy: WriteBack = ..., ring: LowLatencyRing = ...) -> None: ...
+
+    @property
+    def slots(self) -> int:
+        """Its slots; 0: no model."""
+
+    @slots.setter
+    def slots(self, value: int, /) -> None: ...
+
+    @property
+    def policy(self) -> WriteBack:
+        """When slots are known to be free."""
+
+    @policy.setter
+    def policy(self, value: WriteBack, /) -> None: ...
+
+    @property
+    def ring(self) -> LowLatencyRing:
+        """Which commands go through the ring."""
+
+    @ring.setter
+    def ring(self, value: LowLatencyRing, /) -> None: ...
+
+    def replace(self, **changes: Any) -> CommandQueueConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class QueueConfig:
+    """The settings of a completion queue."""
+
+    def __init__(self, *, size: int = 1024, format: int = 0, wait_obj: int = 1, huge: bool = False, ack_batch: int = 1, reserves: bool = True) -> None: ...
+
+    @property
+    def size(self) -> int:
+        """Entries."""
+
+    @size.setter
+    def size(self, value: int, /) -> None: ...
+
+    @property
+    def format(self) -> int:
+        """The format of its entries: enum fi_cq_format."""
+
+    @format.setter
+    def format(self, value: int, /) -> None: ...
+
+    @property
+    def wait_obj(self) -> int:
+        """How a program waits: enum fi_wait_obj. FD: the queue has a descriptor."""
+
+    @wait_obj.setter
+    def wait_obj(self, value: int, /) -> None: ...
+
+    @property
+    def huge(self) -> bool:
+        """The entries lie in huge pages if the kernel has some."""
+
+    @huge.setter
+    def huge(self, value: bool, /) -> None: ...
+
+    @property
+    def ack_batch(self) -> int:
+        """
+        Entries that are read until the NIC is told of all of them and can use their slots again.
+        """
+
+    @ack_batch.setter
+    def ack_batch(self, value: int, /) -> None: ...
+
+    @property
+    def reserves(self) -> bool:
+        """
+        Operations under way reserve the room of their completions; otherwise unread entries alone count.
+        """
+
+    @reserves.setter
+    def reserves(self, value: bool, /) -> None: ...
+
+    def replace(self, **changes: Any) -> QueueConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class CounterConfig:
+    """The settings of a counter."""
+
+    def __init__(self, *, events: int = 0, wait_obj: int = 1, value_max: int = 0xffffffffffffffff, errors_max: int = 0xffffffffffffffff, value_errno: int = 22, errors_errno: int = 22, threshold_errno: int = 22, client_memory: bool = False, cached: bool = False) -> None: ...
+
+    @property
+    def events(self) -> int:
+        """What it counts: enum fi_cntr_events; 1: bytes."""
+
+    @events.setter
+    def events(self, value: int, /) -> None: ...
+
+    @property
+    def wait_obj(self) -> int:
+        """How a program waits: enum fi_wait_obj. FD: it has a descriptor."""
+
+    @wait_obj.setter
+    def wait_obj(self, value: int, /) -> None: ...
+
+    @property
+    def value_max(self) -> int:
+        """The largest value, at which it saturates."""
+
+    @value_max.setter
+    def value_max(self, value: int, /) -> None: ...
+
+    @property
+    def errors_max(self) -> int:
+        """The largest error value, likewise."""
+
+    @errors_max.setter
+    def errors_max(self, value: int, /) -> None: ...
+
+    @property
+    def value_errno(self) -> int:
+        """The code that refuses larger values."""
+
+    @value_errno.setter
+    def value_errno(self, value: int, /) -> None: ...
+
+    @property
+    def errors_errno(self) -> int:
+        """The code that refuses larger error values."""
+
+    @errors_errno.setter
+    def errors_errno(self, value: int, /) -> None: ...
+
+    @property
+    def threshold_errno(self) -> int:
+        """The code that refuses larger thresholds."""
+
+    @threshold_errno.setter
+    def threshold_errno(self, value: int, /) -> None: ...
+
+    @property
+    def client_memory(self) -> bool:
+        """set_wb_buffer() and get_mmio() are available."""
+
+    @client_memory.setter
+    def client_memory(self, value: bool, /) -> None: ...
+
+    @property
+    def cached(self) -> bool:
+        """
+        read() returns the value written back last, and requests the next write-back.
+        """
+
+    @cached.setter
+    def cached(self, value: bool, /) -> None: ...
+
+    def replace(self, **changes: Any) -> CounterConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class EndpointConfig:
+    """The settings of an endpoint."""
+
+    def __init__(self, *, caps: int = 0, tx_size: int = 1024, inject_size: int = 256, max_msg_size: int = 0x7fffffffffffffff, msg_order: int = 0, tx_op_flags: int = 0, vni: int = 0, foreign_key: bool = False, own_vni: bool = False, connected: bool = False, fence_covers_all: bool = False, tclass: int = 0, holds_more: bool = False, tells_lengths: bool = True, close_drops: bool = False, traffic: TrafficRules = ..., reorder: ReorderConfig = ..., pids: PidRange = ..., messages: MessageConfig = ..., commands: CommandQueueConfig = ..., accelerated: bool = False, prefer_numbers: bool = False, page_requests_max: int = 0, tells_context: bool = False, rules: OpRules = ...) -> None: ...
+
+    @property
+    def caps(self) -> int:
+        """Its capabilities."""
+
+    @caps.setter
+    def caps(self, value: int, /) -> None: ...
+
+    @property
+    def tx_size(self) -> int:
+        """The most operations under way."""
+
+    @tx_size.setter
+    def tx_size(self, value: int, /) -> None: ...
+
+    @property
+    def inject_size(self) -> int:
+        """The most that an operation with INJECT sends."""
+
+    @inject_size.setter
+    def inject_size(self, value: int, /) -> None: ...
+
+    @property
+    def max_msg_size(self) -> int:
+        """The most of one operation."""
+
+    @max_msg_size.setter
+    def max_msg_size(self, value: int, /) -> None: ...
+
+    @property
+    def msg_order(self) -> int:
+        """The order of its operations: FI_ORDER_ bits."""
+
+    @msg_order.setter
+    def msg_order(self, value: int, /) -> None: ...
+
+    @property
+    def tx_op_flags(self) -> int:
+        """Flags of operations whose call takes no flags."""
+
+    @tx_op_flags.setter
+    def tx_op_flags(self, value: int, /) -> None: ...
+
+    @property
+    def vni(self) -> int:
+        """Its VNI."""
+
+    @vni.setter
+    def vni(self, value: int, /) -> None: ...
+
+    @property
+    def foreign_key(self) -> bool:
+        """Its VNI is not the domain's."""
+
+    @foreign_key.setter
+    def foreign_key(self, value: bool, /) -> None: ...
+
+    @property
+    def own_vni(self) -> bool:
+        """It reaches peers on its own VNI, whatever the address vector has."""
+
+    @own_vni.setter
+    def own_vni(self, value: bool, /) -> None: ...
+
+    @property
+    def connected(self) -> bool:
+        """It has one peer, by a connection (FI_EP_MSG)."""
+
+    @connected.setter
+    def connected(self, value: bool, /) -> None: ...
+
+    @property
+    def fence_covers_all(self) -> bool:
+        """
+        FI_FENCE waits for operations to every peer, not only to the operation's own.
+        """
+
+    @fence_covers_all.setter
+    def fence_covers_all(self, value: bool, /) -> None: ...
+
+    @property
+    def tclass(self) -> int:
+        """The traffic class in telemetry, 0 to 4."""
+
+    @tclass.setter
+    def tclass(self, value: int, /) -> None: ...
+
+    @property
+    def holds_more(self) -> bool:
+        """
+        Operations with MORE wait for the next one without it, or until no more fit.
+        """
+
+    @holds_more.setter
+    def holds_more(self, value: bool, /) -> None: ...
+
+    @property
+    def tells_lengths(self) -> bool:
+        """Completions of its operations have the length; otherwise 0."""
+
+    @tells_lengths.setter
+    def tells_lengths(self, value: bool, /) -> None: ...
+
+    @property
+    def close_drops(self) -> bool:
+        """
+        Operations that are under way when it is closed have no entries; otherwise they end as canceled.
+        """
+
+    @close_drops.setter
+    def close_drops(self, value: bool, /) -> None: ...
+
+    @property
+    def traffic(self) -> TrafficRules:
+        """How telemetry counts its operations."""
+
+    @traffic.setter
+    def traffic(self, value: TrafficRules, /) -> None: ...
+
+    @property
+    def reorder(self) -> ReorderConfig:
+        """Which of its operations overtake each other."""
+
+    @reorder.setter
+    def reorder(self, value: ReorderConfig, /) -> None: ...
+
+    @property
+    def pids(self) -> PidRange:
+        """Numbers that the NIC chooses from."""
+
+    @pids.setter
+    def pids(self, value: PidRange, /) -> None: ...
+
+    @property
+    def messages(self) -> MessageConfig:
+        """How messages are sent and received."""
+
+    @messages.setter
+    def messages(self, value: MessageConfig, /) -> None: ...
+
+    @property
+    def commands(self) -> CommandQueueConfig:
+        """A modelled command queue."""
+
+    @commands.setter
+    def commands(self, value: CommandQueueConfig, /) -> None: ...
+
+    @property
+    def accelerated(self) -> bool:
+        """Collectives as on Slingshot: its operators, accumulators and errors."""
+
+    @accelerated.setter
+    def accelerated(self, value: bool, /) -> None: ...
+
+    @property
+    def prefer_numbers(self) -> bool:
+        """
+        Of accelerated reductions: MIN, MAX and MINMAXLOC of a NaN and a number are the number.
+        """
+
+    @prefer_numbers.setter
+    def prefer_numbers(self, value: bool, /) -> None: ...
+
+    @property
+    def page_requests_max(self) -> int:
+        """
+        Missing pages that one transfer gets in time, otherwise it fails; 0: any number.
+        """
+
+    @page_requests_max.setter
+    def page_requests_max(self, value: int, /) -> None: ...
+
+    @property
+    def tells_context(self) -> bool:
+        """A failed inject call has the endpoint's context in its error entry."""
+
+    @tells_context.setter
+    def tells_context(self, value: bool, /) -> None: ...
+
+    @property
+    def rules(self) -> OpRules:
+        """The rules of its calls, checked before an operation is posted."""
+
+    @rules.setter
+    def rules(self, value: OpRules, /) -> None: ...
+
+    def replace(self, **changes: Any) -> EndpointConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
 
 class Allocation:
     """
@@ -370,94 +1387,6 @@ class Nic:
         Numbers of connections so far: accepted, called, failed greetings (refused), lost.
         """
 
-class TrafficRules:
-    """
-    The provider's rules for how an endpoint's operations travel, used only for telemetry.
-    An endpoint without rules counts nothing.
-    """
-
-    def __init__(self) -> None: ...
-
-    @property
-    def optimized_below(self) -> int:
-        """Client keys below this number belong to optimized regions."""
-
-    @optimized_below.setter
-    def optimized_below(self, arg: int, /) -> None: ...
-
-    @property
-    def provider_bit(self) -> int:
-        """The bit that is set in keys made by the provider."""
-
-    @provider_bit.setter
-    def provider_bit(self, arg: int, /) -> None: ...
-
-    @property
-    def optimized_bit(self) -> int:
-        """The bit that is set in provider keys of optimized regions."""
-
-    @optimized_bit.setter
-    def optimized_bit(self, arg: int, /) -> None: ...
-
-    @property
-    def cached_bit(self) -> int:
-        """
-        The bit that is set in cached provider keys, whose regions have no events.
-        """
-
-    @cached_bit.setter
-    def cached_bit(self, arg: int, /) -> None: ...
-
-    @property
-    def events_bit(self) -> int:
-        """
-        The bit that is set in provider keys, other than cached ones, of regions with events.
-        """
-
-    @events_bit.setter
-    def events_bit(self, arg: int, /) -> None: ...
-
-    @property
-    def client_events(self) -> bool:
-        """True: regions with client keys count as regions with events."""
-
-    @client_events.setter
-    def client_events(self, arg: bool, /) -> None: ...
-
-    @property
-    def flush_flags(self) -> int:
-        """Operation flags with which a write or an atomic flushes."""
-
-    @flush_flags.setter
-    def flush_flags(self, arg: int, /) -> None: ...
-
-    @property
-    def unreliable_flag(self) -> int: ...
-
-    @unreliable_flag.setter
-    def unreliable_flag(self, arg: int, /) -> None: ...
-
-    @property
-    def hrp_flag(self) -> int:
-        """The operation flag of High Rate Puts."""
-
-    @hrp_flag.setter
-    def hrp_flag(self, arg: int, /) -> None: ...
-
-    @property
-    def pcie_flag(self) -> int:
-        """The operation flag of atomics over PCIe."""
-
-    @pcie_flag.setter
-    def pcie_flag(self, arg: int, /) -> None: ...
-
-    @property
-    def hrp_without_uint32(self) -> bool:
-        """True: atomics of UINT32 are never sent as High Rate Puts."""
-
-    @hrp_without_uint32.setter
-    def hrp_without_uint32(self, arg: bool, /) -> None: ...
-
 def route_number(ip: str, port: int, nic: int = 0) -> int:
     """
     Returns the number by which this process names a NIC of another host. Raises InvalidArgument (not an IP address).
@@ -616,15 +1545,8 @@ def set_region_type(type: type) -> None:
 class DomainCore:
     """The NIC's side of a domain."""
 
-    def __init__(self, nic: Nic, *, nic_index: int = 0, prov_key: bool = False, virt_addr: bool = False, mr_local: bool = False, rm_enabled: bool = True, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, raw_keys: bool = False, fetches_need_both: bool = False, standard_below: int = 0, empty_region_errno: int = 22, statuses: Sequence[tuple[int, int]] = [], address_text: str = '', address_nic_mask: int = 4294967295) -> None:
-        """
-        address_text        the form of addresses in texts: {nic}, {nic:x}, {pid} and {vni} are replaced by the
-                            numbers; empty: the form of the links. Of the NIC's number only the bits of
-                            address_nic_mask are shown.
-        empty_region_errno  the code that refuses a region of 0 bytes; 0: such regions are allowed.
-        statuses            for each Status, by number, the (err, prov_errno) of operations that end with it;
-                            empty: the codes of the man pages, and the numbers of the statuses.
-        """
+    def __init__(self, nic: Nic, config: DomainConfig, takes: RegionTakes | None = None) -> None:
+        """takes  the resources that a region takes of the provider."""
 
     def mr_reg(self, buf: object, access: int, offset: int = 0, requested_key: int = 0, flags: int = 0, context: object = None, *, len: int | None = None) -> Any:
         """
@@ -652,22 +1574,6 @@ class DomainCore:
 
     def unmap_handle(self, handle: int) -> bool:
         """Frees a handle of map_key(); False if there is no such handle."""
-
-    def set_mr_rules(self, quick: bool, *, access: int, disabled: bool = False, key_ignored: bool = False, key_later: bool = False, key_end: int = ..., key_meanings: int = 0, local_free: bool = False, needs_bind: bool = True, ep_busy: bool = False, decided: bool = False, takes: RegionTakes | None = None) -> None:
-        """
-        Sets what mr_reg, bind and enable do without Python, by the rules of the domain's policy.
-
-        quick        mr_reg itself registers one buffer without flags.
-        access       all access bits that exist. Calls with other bits, and all calls that will be refused, go
-                     to _mr_reg.
-        disabled     regions are made disabled (FI_MR_ENDPOINT).
-        key_ignored, key_later, key_end, key_meanings, local_free, needs_bind   as in KeyRules and RegionRules.
-        ep_busy      True: an endpoint cannot be closed while regions are bound to it. False: a region cannot be
-                     closed while the endpoint that it is bound to is open.
-        decided      enable() asks the policy, unless `takes` has all resources that the region takes and the
-                     key is known.
-        takes        the resources that a region takes of the provider.
-        """
 
     def set_mr_quick(self, quick: bool) -> None:
         """False: from now on every mr_reg calls _mr_reg."""
@@ -776,8 +1682,7 @@ def set_entry_types(context: type, msg: type, data: type, tagged: type, error: t
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""
 
-    def __init__(self, domain: DomainCore, *, size: int, format: int, wait_obj: int, huge: bool = False, ack_batch: int = 1, reserves: bool = True) -> None:
-        """reserves  operations under way take the room of their completions."""
+    def __init__(self, domain: DomainCore, config: QueueConfig) -> None: ...
 
     def read(self, count: int = 64) -> list[Any]:
         """
@@ -886,12 +1791,7 @@ class CounterPage:
 class CounterCore:
     """The NIC's side of a counter."""
 
-    def __init__(self, domain: DomainCore, *, events: int = 0, wait_obj: int = 1, value_max: int = 18446744073709551615, errors_max: int = 18446744073709551615, refusals: Sequence[int] = [22, 22, 22], client_memory: bool = False, cached: bool = False) -> None:
-        """
-        refusals       the codes that refuse values, error values and thresholds above their limits.
-        client_memory  True: set_wb_buffer() and get_mmio() are available.
-        cached         True: read() returns the value written back last, and requests the next write-back.
-        """
+    def __init__(self, domain: DomainCore, config: CounterConfig) -> None: ...
 
     def read(self) -> int:
         """
@@ -1206,182 +2106,320 @@ def unfold(accumulator: object, out: object, count: int, datatype: int) -> int |
 class Refusal(enum.Enum):
     """Why a call was refused."""
 
+    none = 0
+    """the call is not refused"""
+
     cq_full = 1
+    """the completion queue has no room"""
 
     tx_full = 2
+    """the most operations are under way"""
 
     not_enabled = 3
+    """the endpoint is not enabled"""
 
     closed = 4
+    """the endpoint is closed"""
 
     no_cq = 5
+    """no completion queue is bound for what the endpoint starts"""
 
     bad_address = 6
+    """the fi_addr is not in the address vector"""
 
     not_connected = 7
+    """the endpoint has no connection (FI_EP_MSG)"""
 
     length_mismatch = 8
+    """local buffers and remote ranges differ in length"""
 
     too_long = 9
+    """longer than max_msg_size"""
 
     too_many_pieces = 10
+    """more than the NIC can describe, independent of the rules"""
 
     no_capability = 11
+    """the endpoint lacks the capability"""
 
     forked = 12
+    """the endpoint belongs to the parent process"""
 
     not_now = 13
+    """the operation would outlast the call"""
 
     rx_full = 14
+    """no more receives fit"""
 
     rdzv_full = 15
+    """
+    MessageConfig.tagged_ids or untagged_ids: too many messages wait to be pulled
+    """
 
     flow_stopped = 16
+    """
+    the receiver has refused earlier messages, and takes no more at present
+    """
 
     no_claim = 17
+    """the context has claimed no message (FI_CLAIM)"""
 
     rx_changing = 18
+    """the endpoint changes its match mode"""
 
     rx_no_entry = 19
+    """the service has no list entry for a receive"""
 
     bad_flags = 20
+    """flags that the call does not take"""
 
     too_many_buffers = 21
+    """more local buffers than iov_max"""
 
     bad_range_count = 22
+    """more remote ranges than rma_iov_max, or none"""
 
     inject_too_long = 23
-
-    bad_key = 30
-
-    key_offset = 31
-
-    no_fence = 32
-
-    flags_clash = 33
-
-    bad_tag = 34
-
-    no_context = 35
-
-    no_message_data = 36
+    """longer than inject_size"""
 
     unknown_atomic = 24
+    """not a number of an operation or a datatype"""
 
     too_many_elements = 25
+    """more elements than atomic_count_max"""
 
     no_atomic = 26
+    """this operation does not exist for this datatype and family"""
 
     part_element = 27
+    """a buffer is not a whole number of elements"""
 
     no_element = 28
+    """the buffers hold no whole element"""
 
     short_buffer = 29
+    """a buffer holds fewer elements than the call asks for"""
+
+    bad_key = 30
+    """the key has none of the provider's key forms"""
+
+    key_offset = 31
+    """the address plus the offset in the key exceeds the form's limit"""
+
+    no_fence = 32
+    """FI_FENCE without the capability"""
+
+    flags_clash = 33
+    """
+    flags of an atomic or a receive that its target, or another flag, excludes
+    """
+
+    bad_tag = 34
+    """bits of a tag or of an ignore mask that the provider does not have"""
+
+    no_context = 35
+    """FI_CLAIM without a context"""
+
+    no_message_data = 36
+    """remote CQ data of a message, and the domain has none"""
 
     no_desc = 37
+    """a descriptor is required"""
 
     no_device_desc = 38
+    """a descriptor is required of device memory"""
 
     desc_closed = 39
+    """the descriptor's region is closed"""
 
     desc_foreign = 40
+    """the descriptor belongs to another domain"""
 
     desc_elsewhere = 41
+    """the descriptor does not cover the buffer"""
 
     desc_no_right = 42
+    """the descriptor's region lacks the access"""
 
     no_hmem = 43
+    """device memory, and the domain was opened without FI_HMEM"""
 
     no_device_runtime = 44
+    """the interface's runtime is not loaded"""
 
     unknown_device_memory = 45
+    """device memory that its runtime does not know"""
 
     past_allocation = 46
+    """past the end of an allocation of a device"""
 
     no_page = 47
+    """no memory is mapped at a bare address"""
 
 class MsgRules:
-    """The rules of messages."""
+    """The rules of messages, besides the flags of their calls."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, *, tag_mask: int = 0xffffffffffffffff, receive_flags: int = 0, recv_iov_max: int = 8, data: bool = True) -> None: ...
 
     @property
     def tag_mask(self) -> int:
         """The bits that tags and ignore masks may have."""
 
     @tag_mask.setter
-    def tag_mask(self, arg: int, /) -> None: ...
+    def tag_mask(self, value: int, /) -> None: ...
 
     @property
     def receive_flags(self) -> int:
         """Flags of receives whose call takes no flags."""
 
     @receive_flags.setter
-    def receive_flags(self, arg: int, /) -> None: ...
+    def receive_flags(self, value: int, /) -> None: ...
 
     @property
     def recv_iov_max(self) -> int:
         """The most buffers of one receive."""
 
     @recv_iov_max.setter
-    def recv_iov_max(self, arg: int, /) -> None: ...
+    def recv_iov_max(self, value: int, /) -> None: ...
 
     @property
     def data(self) -> bool:
-        """False: no message carries remote CQ data."""
+        """Messages may carry remote CQ data."""
 
     @data.setter
-    def data(self, arg: bool, /) -> None: ...
+    def data(self, value: bool, /) -> None: ...
+
+    def replace(self, **changes: Any) -> MsgRules:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class KeyForm:
+    """A form of peers' keys: key & mask == value."""
+
+    def __init__(self, *, mask: int = 0, value: int = 0, offset_mask: int = 0, offset_shift: int = 0, sum_max: int = 0xffffffffffffffff) -> None: ...
+
+    @property
+    def mask(self) -> int:
+        """The bits that tell the form."""
+
+    @mask.setter
+    def mask(self, value: int, /) -> None: ...
+
+    @property
+    def value(self) -> int:
+        """Their values."""
+
+    @value.setter
+    def value(self, value: int, /) -> None: ...
+
+    @property
+    def offset_mask(self) -> int:
+        """The bits of an offset, after the shift; 0: the form has no offset."""
+
+    @offset_mask.setter
+    def offset_mask(self, value: int, /) -> None: ...
+
+    @property
+    def offset_shift(self) -> int:
+        """The shift of the offset."""
+
+    @offset_shift.setter
+    def offset_shift(self, value: int, /) -> None: ...
+
+    @property
+    def sum_max(self) -> int:
+        """The most of the offset, the address and the length together."""
+
+    @sum_max.setter
+    def sum_max(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> KeyForm:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
 
 class OpRules:
     """
-    The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other
-    calls with the codes of the man pages.
+    The rules of an endpoint's calls. New rules admit all that the NIC can do, and refuse other calls with the codes of the man pages.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, *, mr_collective: bool = False, mr_local: bool = False, mr_hmem: bool = False, hmem: bool = False, desc_ignored: bool = False, only_receives_cancel: bool = False, fence_needs_cap: bool = False, local_lengths: bool = False, key_form_count: int = 0, fence_also: int = 0, data_key_mask: int = 0, data_key_value: int = 0, iov_max: int = 8, rma_iov_max: int = 8, atomic_bytes_max: int = 4096, atomic_count_max: int = 0xffffffffffffffff, messages: MsgRules = ..., pcie_flag: int = 0, pcie_datatypes: int = 0, key_forms: Sequence[KeyForm | tuple[int, ...]] = ...) -> None: ...
 
     @property
-    def iov_max(self) -> int:
-        """The most local buffers of one call."""
+    def mr_collective(self) -> bool:
+        """
+        Buffers of collectives need a descriptor, of a region for that use (FI_MR_COLLECTIVE).
+        """
 
-    @iov_max.setter
-    def iov_max(self, arg: int, /) -> None: ...
-
-    @property
-    def rma_iov_max(self) -> int:
-        """The most remote ranges of one call."""
-
-    @rma_iov_max.setter
-    def rma_iov_max(self, arg: int, /) -> None: ...
+    @mr_collective.setter
+    def mr_collective(self, value: bool, /) -> None: ...
 
     @property
-    def atomic_bytes_max(self) -> int:
-        """The most bytes of one atomic. The NIC's own limit also applies."""
+    def mr_local(self) -> bool:
+        """
+        Every local buffer needs a descriptor; set by the domain (FI_MR_LOCAL).
+        """
 
-    @atomic_bytes_max.setter
-    def atomic_bytes_max(self, arg: int, /) -> None: ...
+    @mr_local.setter
+    def mr_local(self, value: bool, /) -> None: ...
 
     @property
-    def atomic_count_max(self) -> int:
-        """The most elements of one atomic."""
+    def mr_hmem(self) -> bool:
+        """
+        Local buffers in device memory need a descriptor; set by the domain (FI_MR_HMEM).
+        """
 
-    @atomic_count_max.setter
-    def atomic_count_max(self, arg: int, /) -> None: ...
+    @mr_hmem.setter
+    def mr_hmem(self, value: bool, /) -> None: ...
+
+    @property
+    def hmem(self) -> bool:
+        """Local buffers may be device memory; set by the domain (FI_HMEM)."""
+
+    @hmem.setter
+    def hmem(self, value: bool, /) -> None: ...
+
+    @property
+    def desc_ignored(self) -> bool:
+        """Given descriptors are ignored, as in a domain that ignores them."""
+
+    @desc_ignored.setter
+    def desc_ignored(self, value: bool, /) -> None: ...
 
     @property
     def only_receives_cancel(self) -> bool:
-        """True: cancel() ends receives, and no operation that has not started."""
+        """cancel() ends receives, and no operation that has not started."""
 
     @only_receives_cancel.setter
-    def only_receives_cancel(self, arg: bool, /) -> None: ...
+    def only_receives_cancel(self, value: bool, /) -> None: ...
 
     @property
     def fence_needs_cap(self) -> bool:
-        """True: FENCE is refused without the capability FENCE."""
+        """FENCE is refused without the capability FENCE."""
 
     @fence_needs_cap.setter
-    def fence_needs_cap(self, arg: bool, /) -> None: ...
+    def fence_needs_cap(self, value: bool, /) -> None: ...
+
+    @property
+    def local_lengths(self) -> bool:
+        """A call with one remote range takes its length from the local buffers."""
+
+    @local_lengths.setter
+    def local_lengths(self, value: bool, /) -> None: ...
+
+    @property
+    def key_form_count(self) -> int:
+        """
+        Forms of keys in use; a key that has none of the forms is refused at the call (bad_key). 0: keys are any 64 bits.
+        """
+
+    @key_form_count.setter
+    def key_form_count(self, value: int, /) -> None: ...
 
     @property
     def fence_also(self) -> int:
@@ -1390,7 +2428,7 @@ class OpRules:
         """
 
     @fence_also.setter
-    def fence_also(self, arg: int, /) -> None: ...
+    def fence_also(self, value: int, /) -> None: ...
 
     @property
     def data_key_mask(self) -> int:
@@ -1399,13 +2437,49 @@ class OpRules:
         """
 
     @data_key_mask.setter
-    def data_key_mask(self, arg: int, /) -> None: ...
+    def data_key_mask(self, value: int, /) -> None: ...
 
     @property
-    def data_key_value(self) -> int: ...
+    def data_key_value(self) -> int:
+        """See data_key_mask."""
 
     @data_key_value.setter
-    def data_key_value(self, arg: int, /) -> None: ...
+    def data_key_value(self, value: int, /) -> None: ...
+
+    @property
+    def iov_max(self) -> int:
+        """The most local buffers of one call."""
+
+    @iov_max.setter
+    def iov_max(self, value: int, /) -> None: ...
+
+    @property
+    def rma_iov_max(self) -> int:
+        """The most remote ranges of one call."""
+
+    @rma_iov_max.setter
+    def rma_iov_max(self, value: int, /) -> None: ...
+
+    @property
+    def atomic_bytes_max(self) -> int:
+        """The most of one atomic. The NIC's own limit also applies."""
+
+    @atomic_bytes_max.setter
+    def atomic_bytes_max(self, value: int, /) -> None: ...
+
+    @property
+    def atomic_count_max(self) -> int:
+        """The most elements of one atomic."""
+
+    @atomic_count_max.setter
+    def atomic_count_max(self, value: int, /) -> None: ...
+
+    @property
+    def messages(self) -> MsgRules:
+        """The rules of messages, besides the flags of their calls."""
+
+    @messages.setter
+    def messages(self, value: MsgRules, /) -> None: ...
 
     @property
     def pcie_flag(self) -> int:
@@ -1414,30 +2488,28 @@ class OpRules:
         """
 
     @pcie_flag.setter
-    def pcie_flag(self, arg: int, /) -> None: ...
+    def pcie_flag(self, value: int, /) -> None: ...
 
     @property
     def pcie_datatypes(self) -> int:
         """The datatypes of atomics over PCIe: bit n stands for datatype n."""
 
     @pcie_datatypes.setter
-    def pcie_datatypes(self, arg: int, /) -> None: ...
+    def pcie_datatypes(self, value: int, /) -> None: ...
 
     @property
-    def messages(self) -> MsgRules:
-        """The rules of messages, besides the flags of their calls."""
+    def key_forms(self) -> tuple[KeyForm, ...]:
+        """The forms of peers' keys."""
 
-    @messages.setter
-    def messages(self, arg: MsgRules, /) -> None: ...
+    @key_forms.setter
+    def key_forms(self, value: Sequence[KeyForm | tuple[int, ...]], /) -> None: ...
 
-    @property
-    def local_lengths(self) -> bool:
-        """
-        True: a call with one remote range takes its length from the local buffers.
-        """
+    def replace(self, **changes: Any) -> OpRules:
+        """A copy with other values."""
 
-    @local_lengths.setter
-    def local_lengths(self, arg: bool, /) -> None: ...
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
 
     def add_key_form(self, mask: int, value: int, *, offset_mask: int = 0, offset_shift: int = 0, sum_max: int = 18446744073709551615) -> None:
         """
@@ -1445,14 +2517,6 @@ class OpRules:
         forms is refused at the call (bad_key). A key of a form with an offset is refused (key_offset) if
         (key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.
         """
-
-    def key_forms(self) -> list[tuple[int, int, int, int, int]]:
-        """
-        The forms of keys: (mask, value, offset_mask, offset_shift, sum_max) of each.
-        """
-
-    def flag_names(self) -> list[tuple[int, str]]:
-        """The names of the provider's own flags: (flag, name) of each."""
 
     def flags(self, call: str) -> int:
         """
@@ -1476,146 +2540,26 @@ class OpRules:
 
     def set_errno(self, refusal: Refusal, code: int) -> None: ...
 
-class MatchMode(enum.Enum):
-    """Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE."""
-
-    unlimited = 0
-    """As in hardware, without a limit of list entries."""
-
-    hardware = 1
-    """In hardware; without list entries flow control begins."""
-
-    hybrid = 2
-    """In hardware; without list entries in software from then on."""
-
-    software = 3
-    """In software, which needs no list entries."""
-
-class MessageConfig:
+class RxModeConfig:
     """
-    How an endpoint sends and receives messages. Two capabilities of the endpoint, SOURCE and
-    SOURCE_ERR, are set beside these values.
+    Where messages are matched, and so whether receives and messages take list entries.
     """
 
-    def __init__(self) -> None: ...
-
-    @property
-    def eager_max(self) -> int:
-        """
-        Longer messages wait in the sender's memory until a receive takes them; the receiver has shorter ones at once.
-        """
-
-    @eager_max.setter
-    def eager_max(self, arg: int, /) -> None: ...
-
-    @property
-    def eager_part(self) -> int:
-        """
-        Bytes that a message of several frames brings along. At most the payload of one frame; more is cut to that.
-        """
-
-    @eager_part.setter
-    def eager_part(self, arg: int, /) -> None: ...
-
-    @property
-    def copy_max(self) -> int:
-        """
-        Messages up to this length are copied by the call if they cannot be sent at once.
-        """
-
-    @copy_max.setter
-    def copy_max(self, arg: int, /) -> None: ...
-
-    @property
-    def tagged_ids(self) -> int:
-        """
-        The most tagged messages that may wait to be pulled at a time; 0: any number.
-        """
-
-    @tagged_ids.setter
-    def tagged_ids(self, arg: int, /) -> None: ...
-
-    @property
-    def untagged_ids(self) -> int:
-        """The same for untagged messages."""
-
-    @untagged_ids.setter
-    def untagged_ids(self, arg: int, /) -> None: ...
-
-    @property
-    def min_multi_recv(self) -> int:
-        """
-        OPT_MIN_MULTI_RECV: a buffer for several messages ends when fewer bytes are left.
-        """
-
-    @min_multi_recv.setter
-    def min_multi_recv(self, arg: int, /) -> None: ...
-
-    @property
-    def posted_max(self) -> int:
-        """The most receives."""
-
-    @posted_max.setter
-    def posted_max(self, arg: int, /) -> None: ...
-
-    @property
-    def unexpected_max(self) -> int:
-        """The most messages without a receive."""
-
-    @unexpected_max.setter
-    def unexpected_max(self, arg: int, /) -> None: ...
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of a buffer for messages without a receive."""
-
-    @buffer_bytes.setter
-    def buffer_bytes(self, arg: int, /) -> None: ...
-
-    @property
-    def buffers_min(self) -> int:
-        """
-        Buffers that are ready in advance. In hardware mode each takes a list entry.
-        """
-
-    @buffers_min.setter
-    def buffers_min(self, arg: int, /) -> None: ...
-
-    @property
-    def buffers_cached(self) -> int:
-        """The most buffers that are kept when no message needs them; 0: all."""
-
-    @buffers_cached.setter
-    def buffers_cached(self, arg: int, /) -> None: ...
-
-    @property
-    def buffers_max(self) -> int:
-        """The most buffers; when all are full, senders have to wait."""
-
-    @buffers_max.setter
-    def buffers_max(self, arg: int, /) -> None: ...
+    def __init__(self, *, mode: MatchMode = ..., size: int = 0xffffffff, lossless: bool = False, early_for_messages: bool = False, early_for_receives: bool = False, by_receives: bool = False, by_messages: bool = False) -> None: ...
 
     @property
     def mode(self) -> MatchMode:
-        """
-        Where messages are matched, and so whether receives and messages take list entries.
-        """
+        """Where messages are matched."""
 
     @mode.setter
-    def mode(self, arg: MatchMode, /) -> None: ...
-
-    def set_entries(self, ledger: Ledger, slot: int, kind: int) -> None:
-        """
-        The list entries of a service: a kind of resource in the ledger, for the process with this slot. The slot
-        must be open until the endpoint is closed; the ledger is kept until the process ends.
-        """
+    def mode(self, value: MatchMode, /) -> None: ...
 
     @property
     def size(self) -> int:
         """rx_attr.size: see by_receives and by_messages."""
 
     @size.setter
-    def size(self, arg: int, /) -> None: ...
+    def size(self, value: int, /) -> None: ...
 
     @property
     def lossless(self) -> bool:
@@ -1624,30 +2568,30 @@ class MessageConfig:
         """
 
     @lossless.setter
-    def lossless(self, arg: bool, /) -> None: ...
+    def lossless(self, value: bool, /) -> None: ...
 
     @property
     def early_for_messages(self) -> bool:
         """
-        hybrid: changes to software when a message without a receive takes one of the last `requests_min` entries.
+        hybrid: changes to software when a message without a receive would take one of the last entries, which the buffers for matching by software need.
         """
 
     @early_for_messages.setter
-    def early_for_messages(self, arg: bool, /) -> None: ...
+    def early_for_messages(self, value: bool, /) -> None: ...
 
     @property
     def early_for_receives(self) -> bool:
         """The same for a posted receive."""
 
     @early_for_receives.setter
-    def early_for_receives(self, arg: bool, /) -> None: ...
+    def early_for_receives(self, value: bool, /) -> None: ...
 
     @property
     def by_receives(self) -> bool:
         """hybrid: changes to software when more receives than `size` are posted."""
 
     @by_receives.setter
-    def by_receives(self, arg: bool, /) -> None: ...
+    def by_receives(self, value: bool, /) -> None: ...
 
     @property
     def by_messages(self) -> bool:
@@ -1656,44 +2600,115 @@ class MessageConfig:
         """
 
     @by_messages.setter
-    def by_messages(self, arg: bool, /) -> None: ...
+    def by_messages(self, value: bool, /) -> None: ...
+
+    def replace(self, **changes: Any) -> RxModeConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+class MessageConfig:
+    """How an endpoint sends and receives messages: the provider's protocol."""
+
+    def __init__(self, *, eager_max: int = 16384, eager_part: int = 0, copy_max: int = 256, tagged_ids: int = 0, untagged_ids: int = 0, min_multi_recv: int = 64, posted_max: int = 1073741824, unexpected_max: int = 1073741824, buffers: RxBufferConfig = ..., requests: RxBufferConfig = ..., match: RxModeConfig = ..., append_retry_ns: int = 0, credits: int = 32, unordered: bool = False, retry_ns_max: int = 500000000, stop_ns: int = 5000000, delivery_complete: bool = True, control_slots: int = 0, reads_max: int = 0, registers_buffers: bool = False, software_counts: bool = False, tells_buffers: bool = True) -> None: ...
 
     @property
-    def requests_bytes(self) -> int:
-        """As buffer_bytes, for messages that are matched by software."""
+    def eager_max(self) -> int:
+        """
+        Longer messages are pulled by the receiver. At most the payload of one frame; more is cut to that.
+        """
 
-    @requests_bytes.setter
-    def requests_bytes(self, arg: int, /) -> None: ...
-
-    @property
-    def requests_min(self) -> int:
-        """As buffers_min; each takes a list entry."""
-
-    @requests_min.setter
-    def requests_min(self, arg: int, /) -> None: ...
+    @eager_max.setter
+    def eager_max(self, value: int, /) -> None: ...
 
     @property
-    def requests_cached(self) -> int:
-        """As buffers_cached."""
+    def eager_part(self) -> int:
+        """What such a message brings along; cut likewise."""
 
-    @requests_cached.setter
-    def requests_cached(self, arg: int, /) -> None: ...
+    @eager_part.setter
+    def eager_part(self, value: int, /) -> None: ...
 
     @property
-    def requests_max(self) -> int:
-        """As buffers_max."""
+    def copy_max(self) -> int:
+        """
+        Messages up to this length are copied by the call if they cannot be sent at once.
+        """
 
-    @requests_max.setter
-    def requests_max(self, arg: int, /) -> None: ...
+    @copy_max.setter
+    def copy_max(self, value: int, /) -> None: ...
+
+    @property
+    def tagged_ids(self) -> int:
+        """
+        The most tagged messages that may wait to be pulled at a time; 0: any number.
+        """
+
+    @tagged_ids.setter
+    def tagged_ids(self, value: int, /) -> None: ...
+
+    @property
+    def untagged_ids(self) -> int:
+        """The same for untagged messages."""
+
+    @untagged_ids.setter
+    def untagged_ids(self, value: int, /) -> None: ...
+
+    @property
+    def min_multi_recv(self) -> int:
+        """
+        OPT_MIN_MULTI_RECV of a new endpoint: a buffer for several messages ends when less is left.
+        """
+
+    @min_multi_recv.setter
+    def min_multi_recv(self, value: int, /) -> None: ...
+
+    @property
+    def posted_max(self) -> int:
+        """The most receives."""
+
+    @posted_max.setter
+    def posted_max(self, value: int, /) -> None: ...
+
+    @property
+    def unexpected_max(self) -> int:
+        """The most messages without a receive."""
+
+    @unexpected_max.setter
+    def unexpected_max(self, value: int, /) -> None: ...
+
+    @property
+    def buffers(self) -> RxBufferConfig:
+        """
+        Buffers for messages without a receive. In hardware mode each takes a list entry.
+        """
+
+    @buffers.setter
+    def buffers(self, value: RxBufferConfig, /) -> None: ...
+
+    @property
+    def requests(self) -> RxBufferConfig:
+        """Such buffers for matching by software."""
+
+    @requests.setter
+    def requests(self, value: RxBufferConfig, /) -> None: ...
+
+    @property
+    def match(self) -> RxModeConfig:
+        """Where messages are matched."""
+
+    @match.setter
+    def match(self, value: RxModeConfig, /) -> None: ...
 
     @property
     def append_retry_ns(self) -> int:
         """
-        Nanoseconds that a receive waits for a list entry before it fails; 0: as the mode has it.
+        What a receive waits for a list entry before it fails; 0: as the mode has it.
         """
 
     @append_retry_ns.setter
-    def append_retry_ns(self, arg: int, /) -> None: ...
+    def append_retry_ns(self, value: int, /) -> None: ...
 
     @property
     def credits(self) -> int:
@@ -1702,34 +2717,32 @@ class MessageConfig:
         """
 
     @credits.setter
-    def credits(self, arg: int, /) -> None: ...
+    def credits(self, value: int, /) -> None: ...
 
     @property
     def unordered(self) -> bool:
         """
-        Messages have no order, and a message without a receive is not kept: its sender sends it again.
+        Messages have no order, and one without a receive is sent again instead of kept (FI_PROTO_CXI_RNR).
         """
 
     @unordered.setter
-    def unordered(self, arg: bool, /) -> None: ...
+    def unordered(self, value: bool, /) -> None: ...
 
     @property
     def retry_ns_max(self) -> int:
-        """
-        Such a message fails if it has found no receive for so many nanoseconds.
-        """
+        """Such a message fails if it has found no receive for so long."""
 
     @retry_ns_max.setter
-    def retry_ns_max(self, arg: int, /) -> None: ...
+    def retry_ns_max(self, value: int, /) -> None: ...
 
     @property
     def stop_ns(self) -> int:
         """
-        Nanoseconds after which refused messages are sent again, if the receiver has not asked for them earlier.
+        Refused messages are sent again after this time, if the receiver has not asked for them earlier.
         """
 
     @stop_ns.setter
-    def stop_ns(self, arg: int, /) -> None: ...
+    def stop_ns(self, value: int, /) -> None: ...
 
     @property
     def delivery_complete(self) -> bool:
@@ -1738,27 +2751,25 @@ class MessageConfig:
         """
 
     @delivery_complete.setter
-    def delivery_complete(self, arg: bool, /) -> None: ...
+    def delivery_complete(self, value: bool, /) -> None: ...
 
     @property
     def control_slots(self) -> int:
         """
-        Slots of the queue in which control messages wait for the application's progress; more are dropped, and
-        the refused message is sent again after stop_ns. 0: no queue.
+        Slots of the queue in which control messages (a receiver takes messages again) wait for the application's progress; more are dropped, and the refused message is sent again after stop_ns. 0: no queue.
         """
 
     @control_slots.setter
-    def control_slots(self, arg: int, /) -> None: ...
+    def control_slots(self, value: int, /) -> None: ...
 
     @property
     def reads_max(self) -> int:
         """
-        The rest of a long message is read by operations that start at the application's progress, so many at a
-        time; 0: the NIC fetches it at once.
+        The rest of a long message is read by operations that start at the application's progress, so many at a time; 0: the NIC fetches it at once.
         """
 
     @reads_max.setter
-    def reads_max(self, arg: int, /) -> None: ...
+    def reads_max(self, value: int, /) -> None: ...
 
     @property
     def registers_buffers(self) -> bool:
@@ -1767,17 +2778,16 @@ class MessageConfig:
         """
 
     @registers_buffers.setter
-    def registers_buffers(self, arg: bool, /) -> None: ...
+    def registers_buffers(self, value: bool, /) -> None: ...
 
     @property
     def software_counts(self) -> bool:
         """
-        Software counts receives, and the ends of pulled or match-complete sends: counters have them after the
-        application's next progress.
+        Software counts receives, and the ends of pulled or match-complete sends: counters have them after the application's next progress.
         """
 
     @software_counts.setter
-    def software_counts(self, arg: bool, /) -> None: ...
+    def software_counts(self, value: bool, /) -> None: ...
 
     @property
     def tells_buffers(self) -> bool:
@@ -1786,41 +2796,25 @@ class MessageConfig:
         """
 
     @tells_buffers.setter
-    def tells_buffers(self, arg: bool, /) -> None: ...
+    def tells_buffers(self, value: bool, /) -> None: ...
+
+    def replace(self, **changes: Any) -> MessageConfig:
+        """A copy with other values."""
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def set_entries(self, ledger: Ledger, slot: int, kind: int) -> None:
+        """
+        The list entries of a service: a kind of resource in the ledger, for the process with this slot. The slot
+        must be open until the endpoint is closed; the ledger is kept until the process ends.
+        """
 
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
-    def __init__(self, domain: DomainCore, *, caps: int, tx_size: int, inject_size: int, max_msg_size: int, msg_order: int, tx_op_flags: int, iov_limit: int, rma_iov_limit: int, vni: int, foreign_key: bool = False, connected: bool = False, pids: tuple[int, int] = (1073741824, 2147483647), fence_covers_all: bool = False, rules: OpRules | None = None, holds_more: bool = False, traffic: TrafficRules | None = None, tclass: int = 0, desc_ignored: bool | None = None, reorder: tuple[int, int, int, int] | None = None, tells_lengths: bool = True, commands: tuple[int, int] | None = None, page_requests: int = 0, own_vni: bool = False, tells_context: bool = False, target_order: int = 0, messages: MessageConfig | None = None, rx_op_flags: int = 0, rx_iov_limit: int = 0, collectives: tuple[bool, bool, bool] | None = None, close_drops: bool = False) -> None:
-        """
-        fence_covers_all          FI_FENCE waits for operations to every peer, not only to the operation's own.
-        iov_limit, rma_iov_limit  the most local buffers and remote ranges of a call, besides the limits of the
-                                  rules; 0: the rules alone.
-        rules                     the rules of calls; None: all that the NIC can do is admitted.
-        holds_more                operations with MORE wait for the next one without it, or until no more fit.
-        traffic                   how telemetry counts operations; None: not counted.
-        tclass                    the traffic class in telemetry, 0 to 4.
-        desc_ignored              local descriptors are ignored; None: the domain's setting.
-        reorder                   (seed, raw, war, waw): operations overtake each other wherever no rule orders
-                                  them. raw, war, waw: bytes up to which the order of a read after a write, a
-                                  write after a read and a write after a write holds.
-        tells_lengths             completions of the endpoint's operations have the length; False: 0.
-        commands                  (write-backs: 0 always, 1 high_empty, 2 low_empty, 3 low; low-latency ring: 0 idle,
-                                  1 always, 2 never) of a modelled command queue of tx_size slots; None: no model.
-        page_requests             missing pages that one transfer gets in time, else it fails; 0: any number.
-        own_vni                   the endpoint reaches peers on its own VNI, whatever the address vector has.
-        tells_context             a failed inject call has the endpoint's context in its error entry.
-        target_order              with reorder, how a write's packets land: 0 as the operation asks, 1 all in
-                                  order, 2 none.
-        messages                  how messages are sent and received; None: the defaults of MessageConfig.
-        rx_op_flags               flags of receives whose call takes no flags.
-        rx_iov_limit              as iov_limit, for receives.
-        collectives               (accelerated, prefer_numbers, mr_collective): with Slingshot's operators,
-                                  accumulators and errors; MIN, MAX and MINMAXLOC of a NaN and a number are the
-                                  number; buffers must be registered for collectives. None: none of these.
-        close_drops               operations that are under way when the endpoint is closed have no entries;
-                                  otherwise they end as canceled.
-        """
+    def __init__(self, domain: DomainCore, config: EndpointConfig) -> None: ...
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """
@@ -2320,17 +3314,6 @@ class EndpointCore:
         """
 
     def close(self) -> None: ...
-
-def select_part(key: object, shape: tuple[int, ...], strides: tuple[int, ...], /) -> tuple[int, tuple[int, ...], tuple[int, ...]] | int:
-    """
-    What a[key] selects of an array of this shape and these byte strides, as (byte offset, shape, byte strides); or
-    the number of the item of the key that is no index. Raises IndexError.
-    """
-
-def pieces_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, /) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """
-    A selection that has elements as equal pieces of memory: (bytes of a piece, shape, byte strides of their starts).
-    """
 
 class Adder:
     """

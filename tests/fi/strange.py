@@ -19,7 +19,6 @@ from weft.fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from weft.fi.offer import Offer
 from weft.fi.policy import (
     Address,
-    AddressText,
     Asked,
     Credential,
     Failure,
@@ -187,7 +186,7 @@ class Strange(BaseProvider):
     name = NAME
     version = fi.VERSION(7, 7)
     addresses: Any = StrangeAddresses()
-    address_text = AddressText("strange nic {nic}, endpoint {pid}, vni {vni} (0x{nic:x})", 0xFFF)
+    address_text = _nic.AddressText(form="strange nic {nic}, endpoint {pid}, vni {vni} (0x{nic:x})", nic_mask=0xFFF)
     refusals = Refusals(
         {
             Rule.MR_BIND_STATE: fi.Errno.EINVAL,

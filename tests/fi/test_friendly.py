@@ -23,7 +23,7 @@ INNER = {
     "atomic_limit", "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "connect_to", "disable_core",
     "enable_at", "enable_core", "enable_mapped", "insert_address", "send_cm", "try_at",
     "lookup_address", "map_key", "missing_page", "readerr_core",
-    "regions", "remove_address", "set_mr_quick", "set_mr_rules", "staged_with", "unmap_handle", "unstage",
+    "regions", "remove_address", "set_mr_quick", "staged_with", "unmap_handle", "unstage",
     "get_mmio", "set_match_mode", "set_min_multi_recv", "set_news", "set_retry_time", "set_user_id_of", "set_wb_buffer",
     "user_id_of", "write_back_at",
 }  # fmt: skip

@@ -108,5 +108,5 @@ def test_rules_promise_no_atomic_that_the_nic_cannot_do() -> None:
 
 @pytest.mark.parametrize("count", [0, 9])
 def test_rules_take_no_list_that_the_nic_cannot_describe(count: int) -> None:
-    with pytest.raises(fi.InvalidArgument, match="the NIC takes 1 to 8"):
+    with pytest.raises(fi.InvalidArgument, match=rf"OpRules.iov_max is 1 to 8, not {count}"):
         rules(lambda r: setattr(r, "iov_max", count))

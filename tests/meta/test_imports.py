@@ -76,7 +76,7 @@ PY_BELOW: dict[str, set[str]] = {
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},
     "fm": {"_extras", "errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
-    "observe": {"errors", "flags", "fi"},
+    "observe": {"_nic", "errors", "flags", "fi"},  # of _nic the names of numbers
     "policyhost": {"_files", "_nic", "errors", "fi", "flags", "settings"},  # the policies, for C programs
     "testing": _GROUND | {"fi", "providers", "fm"},
     "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks

@@ -26,7 +26,7 @@ from weft.providers.ofi.queues import RealCompletionQueue, RealCounter
 # Public names of Weft's classes that have no meaning beside the software NIC: the seam between weft.fi and it.
 SEAM: dict[type, set[str]] = {
     fi.Fabric: set(),
-    fi.Domain: {"map_key", "unmap_handle", "set_mr_quick", "set_mr_rules", "set_news", "staged_with"},
+    fi.Domain: {"map_key", "unmap_handle", "set_mr_quick", "set_news", "staged_with"},
     fi.Endpoint: {
         "address",
         "atomic_limit",

@@ -128,22 +128,14 @@ class PassiveEndpoint(_handle.Life):
         self._address: Address = self._policy.endpoint(self.info).address
         # A passive endpoint belongs to a fabric, but the NIC's endpoint needs a domain and a vector: internal ones.
         self._domain = _nic.DomainCore(
-            self._policy.nic, nic_index=self._address[0], statuses=self._policy.nic_config()["statuses"]
+            self._policy.nic, _nic.DomainConfig(nic=self._address[0], statuses=self._policy.nic_config().statuses)
         )
         self._av = _nic.AddressVectorCore(self._domain)
         self._core = _nic.EndpointCore(
             self._domain,
-            caps=0,
-            tx_size=1024,
-            inject_size=0,
-            max_msg_size=0,
-            msg_order=0,
-            tx_op_flags=0,
-            iov_limit=1,
-            rma_iov_limit=1,
-            vni=self._address[2],
-            pids=self._policy.endpoint(self.info).nic_config()["pids"],
-            connected=True,
+            _nic.EndpointConfig(
+                vni=self._address[2], pids=self._policy.endpoint(self.info).nic_config().pids, connected=True
+            ),
         )
         self._core.bind_av(self._av)
         self._site = _handle.here(3)

@@ -55,13 +55,17 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
         try:
             super().__init__(
                 domain,
-                events=int(events),
-                wait_obj=int(self.wait_obj),
-                value_max=rules.value_max,
-                errors_max=rules.errors_max,
-                refusals=(int(errno(Rule.CNTR_VALUE)), int(errno(Rule.CNTR_ERRORS)), int(errno(Rule.CNTR_THRESHOLD))),
-                client_memory=rules.client_memory,
-                cached=bool(flags & rules.cached),
+                _nic.CounterConfig(
+                    events=int(events),
+                    wait_obj=int(self.wait_obj),
+                    value_max=rules.value_max,
+                    errors_max=rules.errors_max,
+                    value_errno=int(errno(Rule.CNTR_VALUE)),
+                    errors_errno=int(errno(Rule.CNTR_ERRORS)),
+                    threshold_errno=int(errno(Rule.CNTR_THRESHOLD)),
+                    client_memory=rules.client_memory,
+                    cached=bool(flags & rules.cached),
+                ),
             )
         except BaseException:
             self.policy.close()

@@ -206,12 +206,14 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         try:
             super().__init__(
                 domain,
-                size=entries,
-                format=int(self.format),
-                wait_obj=int(how),
-                huge=rules.huge_pages,
-                ack_batch=rules.ack_batch,
-                reserves=rules.reserves,
+                _nic.QueueConfig(
+                    size=entries,
+                    format=int(self.format),
+                    wait_obj=int(how),
+                    huge=rules.huge_pages,
+                    ack_batch=rules.ack_batch,
+                    reserves=rules.reserves,
+                ),
             )
         except BaseException:
             domain.policy.give_queue()

@@ -101,11 +101,12 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         try:
             if self._hmem:
                 hmem.load(self.policy.nic)
-            super().__init__(self.policy.nic, **self.policy.nic_config())
+            config = self.policy.nic_config()
+            config.regions, takes = quick_rules(self)
+            super().__init__(self.policy.nic, config, takes)
         except BaseException:
             self.policy.close()
             raise
-        self.set_mr_rules(**quick_rules(self))
         self.policy.opened(self)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)

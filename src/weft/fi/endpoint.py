@@ -93,8 +93,9 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         self._eq: EventQueue | None = None
         self._op_flags = {int(Flag.TRANSMIT): int(info.tx_attr.op_flags), int(Flag.RECV): int(info.rx_attr.op_flags)}
         self._connected = domain.info.ep_attr.type == EpType.EP_MSG
-        tells_context = self.policy.inject_context and context is not None
-        super().__init__(domain, **self.policy.nic_config(), tells_context=tells_context)
+        config = self.policy.nic_config()
+        config.tells_context = self.policy.inject_context and context is not None
+        super().__init__(domain, config)
         self._connection = Connection()
         if self._connected:
             # The NIC needs an address vector; the application does not see this one, which has one peer.

@@ -34,8 +34,8 @@ ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Fla
 _SPECIAL_MODES = MrMode.MR_BASIC | MrMode.MR_RAW | MrMode.MR_MMU_NOTIFY | MrMode.MR_HMEM
 
 
-def quick_rules(domain: Domain) -> dict[str, Any]:
-    """The policy's rules as data, for `_nic.DomainCore.set_mr_rules`: with them the extension handles plain regions.
+def quick_rules(domain: Domain) -> tuple[_nic.RegionRules, _nic.RegionTakes | None]:
+    """The policy's rules as data, and what a region takes: with them the extension handles plain regions.
 
     A plain region is one buffer without flags. The extension registers, binds and enables it. To refuse a call, and for
     other regions, the extension calls `register` and the methods of `MemoryRegion`.
@@ -50,20 +50,20 @@ def quick_rules(domain: Domain) -> dict[str, Any]:
         quick = quick and disabled and (takes is not None or not regions.asked)
     elif keys.provider and keys.maker == "policy":
         quick = False
-    return {
-        "quick": bool(quick),
-        "access": int(ACCESS),
-        "disabled": disabled,
-        "key_ignored": keys.provider,
-        "key_later": late,
-        "key_end": min(1 << keys.client_bits, KEY_NOTAVAIL),
-        "key_meanings": keys.meanings,
-        "local_free": regions.local_free,
-        "needs_bind": regions.needs_bind,
-        "ep_busy": regions.busy == "ep",
-        "decided": regions.asked,
-        "takes": takes,
-    }
+    rules = _nic.RegionRules(
+        quick=bool(quick),
+        access=int(ACCESS),
+        disabled=disabled,
+        key_ignored=keys.provider,
+        key_later=late,
+        key_end=min(1 << keys.client_bits, KEY_NOTAVAIL),
+        key_meanings=keys.meanings,
+        local_free=regions.local_free,
+        needs_bind=regions.needs_bind,
+        ep_busy=regions.busy == "ep",
+        decided=regions.asked,
+    )
+    return rules, takes
 
 
 def register(

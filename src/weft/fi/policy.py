@@ -24,7 +24,6 @@ from .policy_rules import (
     CommandRules,
     CounterRules,
     KeyRules,
-    MessageRules,
     Option,
     QueueRules,
     RegionFacts,
@@ -44,7 +43,6 @@ __all__ = [
     "CM_DATA_SIZE",
     "Address",
     "AddressCodec",
-    "AddressText",
     "Asked",
     "BindRules",
     "CollectiveLimit",
@@ -59,7 +57,6 @@ __all__ = [
     "Failure",
     "GroupPlan",
     "KeyRules",
-    "MessageRules",
     "Option",
     "Provider",
     "QueueRules",
@@ -180,17 +177,6 @@ class EndpointState(Protocol):
     def keys(self) -> int: ...
     def try_address(self) -> None:
         """Raises the refusal of enable() if another endpoint has the address, or if all addresses are in use."""
-
-
-class AddressText(NamedTuple):
-    """The form of endpoints' addresses in texts of the NIC.
-
-    form       {nic}, {nic:x}, {pid} and {vni} are replaced by the numbers; empty: `weft://...`.
-    nic_mask   the bits of the NIC's number to show.
-    """
-
-    form: str = ""
-    nic_mask: int = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -324,7 +310,7 @@ class EndpointPolicy(Extensions, Protocol):
     options: Mapping[int, Option]
     binds: BindRules
     data_writes: bool
-    messages: MessageRules | None
+    messages: _nic.MessageConfig | None
     no_messages: str
     cancels: bool
     triggers: bool
@@ -335,8 +321,8 @@ class EndpointPolicy(Extensions, Protocol):
     @property
     def lane(self) -> tuple[int, int]: ...
 
-    def nic_config(self) -> dict[str, Any]:
-        """The arguments of `_nic.EndpointCore`: the rules that the NIC enforces."""
+    def nic_config(self) -> _nic.EndpointConfig:
+        """What the NIC enforces."""
         ...
 
     def check_enable(self, state: EndpointState) -> None:
@@ -403,8 +389,8 @@ class DomainPolicy(Extensions, Protocol):
     vectors: VectorRules
     work: WorkRules
 
-    def nic_config(self) -> dict[str, Any]:
-        """The arguments of `_nic.DomainCore`: the rules that the NIC enforces."""
+    def nic_config(self) -> _nic.DomainConfig:
+        """What the NIC enforces; the settings of regions follow from `keys` and `regions`."""
         ...
 
     def opened(self, domain: _nic.DomainCore) -> None:

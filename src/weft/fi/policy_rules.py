@@ -19,7 +19,6 @@ __all__ = [
     "CommandRules",
     "CounterRules",
     "KeyRules",
-    "MessageRules",
     "Option",
     "QueueRules",
     "RegionFacts",
@@ -142,100 +141,6 @@ class BindRules(NamedTuple):
     remote_counts: bool = True
     named: bool = True
     join_flags: bool = False
-
-
-class MessageRules(NamedTuple):
-    """How an endpoint sends and receives messages (fi_msg(3), fi_tagged(3)).
-
-    tag_bits           bits of tags and of ignore masks.
-    data               messages carry remote CQ data.
-    eager_max          bytes of a message up to which the receiver has it at once; the rest of longer ones waits in the
-                       sender's memory until a receive takes the message.
-    eager_part         bytes that a message of more than one frame, 64 KiB, brings along. Of a longer one than
-                       eager_max, these bytes alone.
-    copy_max           bytes of a message up to which the call copies it if it cannot be sent at once.
-    tagged_ids, untagged_ids   longer messages that may wait for their receivers at a time; 0: any number.
-    min_multi_recv     OPT_MIN_MULTI_RECV of a new endpoint, in bytes.
-    posted_max         receives at a time.
-    unexpected_max     messages without a receive that an endpoint keeps.
-    buffer_bytes, buffers_min, buffers_cached, buffers_max   buffers for such messages: size, how many are ready in
-                       advance, how many unneeded ones are kept (0: all), and the most at a time.
-    credits            short messages that one sender may send without an answer; 0: every message is answered.
-    unordered          messages have no order, and a message without a receive is sent again instead of kept.
-    retry_ns_max       nanoseconds after which such a message fails.
-    stop_ns            nanoseconds after which refused messages are sent again, if the receiver has not asked earlier.
-    delivery_complete  FI_DELIVERY_COMPLETE of a send waits until the message is in the receiver's buffer.
-    control_slots      control messages (a peer takes messages again) that wait for the application's progress; more are
-                       dropped, and the refused message is sent again after stop_ns. 0: they take effect at once.
-    reads_max          the rest of a pulled message is read by operations that start at the application's progress, so
-                       many at a time; 0: the NIC fetches it at once.
-    registers_buffers  the buffers for messages without a receive are registered with the runtimes of devices.
-    software_counts    software counts receives, and the ends of pulled or match-complete sends: a counter has them at
-                       the application's next progress.
-    tells_buffers      completions of all receives have the address of the message, not only those of FI_MULTI_RECV.
-
-    mode               where messages are matched: what takes list entries of a service, and what happens without them.
-    size               rx_attr.size, for by_receives and by_messages.
-    lossless           in hardware mode a message without an entry waits at its sender, without flow control.
-    early_for_messages, early_for_receives   hybrid: changes to software while entries for its buffers are left, when
-                       a message without a receive, or a receive, would take one of them.
-    by_receives, by_messages   hybrid: changes to software when more receives, or messages without a receive, are there
-                       than `size`.
-    requests_bytes, requests_min, requests_cached, requests_max   as buffer_bytes ..., for matching in software.
-    append_retry_ns    nanoseconds that a receive waits for a list entry before it fails; 0: as the mode has it.
-    """
-
-    tag_bits: int = 64
-    data: bool = True
-    eager_max: int = 16384
-    eager_part: int = 0
-    copy_max: int = 256
-    tagged_ids: int = 0
-    untagged_ids: int = 0
-    min_multi_recv: int = 64
-    posted_max: int = 1 << 30
-    unexpected_max: int = 1 << 30
-    buffer_bytes: int = 2 << 20
-    buffers_min: int = 3
-    buffers_cached: int = 0
-    buffers_max: int = (1 << 32) - 2
-    credits: int = 32
-    unordered: bool = False
-    retry_ns_max: int = 500_000_000
-    stop_ns: int = 5_000_000
-    delivery_complete: bool = True
-    control_slots: int = 0
-    reads_max: int = 0
-    registers_buffers: bool = False
-    software_counts: bool = False
-    tells_buffers: bool = True
-    mode: _nic.MatchMode = _nic.MatchMode.unlimited
-    size: int = (1 << 32) - 1
-    lossless: bool = False
-    early_for_messages: bool = False
-    early_for_receives: bool = False
-    by_receives: bool = False
-    by_messages: bool = False
-    requests_bytes: int = 2 << 20
-    requests_min: int = 0
-    requests_cached: int = 0
-    requests_max: int = (1 << 32) - 2
-    append_retry_ns: int = 0
-
-    @property
-    def tag_mask(self) -> int:
-        """The bits of tags."""
-        return (1 << self.tag_bits) - 1
-
-    def nic_config(self) -> _nic.MessageConfig:
-        """The part that the NIC enforces."""
-        config = _nic.MessageConfig()
-        for name in _MESSAGE_CONFIG:
-            setattr(config, name, getattr(self, name))
-        return config
-
-
-_MESSAGE_CONFIG = tuple(name for name in MessageRules._fields if name not in ("tag_bits", "data"))
 
 
 class QueueRules(NamedTuple):

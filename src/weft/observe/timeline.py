@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+from .. import _nic
 from .records import NO_ENDPOINT, Record, Recording
 
 __all__ = ["events", "write"]
@@ -34,20 +35,8 @@ FRAMES = (
 MATCHING = ("hardware", "changing", "software")
 """Names of RxMode::State, by number."""
 
-REFUSALS = (
-    "none", "cq_full", "tx_full", "not_enabled", "closed", "no_cq", "bad_address", "not_connected", "length_mismatch",
-    "too_long", "too_many_pieces", "no_capability", "forked", "not_now", "rx_full", "rdzv_full", "flow_stopped",
-    "no_claim", "rx_changing", "rx_no_entry",
-)  # fmt: skip
-"""Names of Refusal, by number, as far as a caller may try again."""
-
-STATUSES = (
-    "ok", "no_key", "stale_key", "access", "bounds", "not_enabled", "wrong_endpoint", "no_endpoint", "peer_gone",
-    "refused", "misaligned", "canceled", "fault", "timeout", "unsupported", "invalid", "again", "protocol", "no_memory",
-    "device", "unauthorized", "unreachable", "endpoint_access", "closed", "secret", "version", "corrupted", "backlog",
-    "truncated", "no_message", "no_source", "not_ready", "page_request", "no_entry",
-)  # fmt: skip
-"""Names of Status, by number."""
+REFUSALS = tuple(one.name for one in _nic.Refusal)
+STATUSES = tuple(one.name for one in _nic.Status)
 
 _ENDPOINT_TRACK = 1 << 24  # thread numbers of endpoints' tracks: threads of Linux are below 1 << 22
 _INSTANTS = {

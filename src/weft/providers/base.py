@@ -20,7 +20,6 @@ from ..fi.policy import (
     CM_DATA_SIZE,
     Address,
     AddressCodec,
-    AddressText,
     Asked,
     BindRules,
     CollectiveLimit,
@@ -34,7 +33,6 @@ from ..fi.policy import (
     Failure,
     GroupPlan,
     KeyRules,
-    MessageRules,
     Option,
     QueueRules,
     RegionFacts,
@@ -146,7 +144,7 @@ class BaseEndpoint(_Unknown):
     pids = PIDS
     binds = BindRules()
     data_writes = True
-    messages: MessageRules | None = MessageRules()
+    messages: _nic.MessageConfig | None = _nic.MessageConfig()
     no_messages = "this provider has no messages"
     cancels = True
     triggers = True
@@ -154,7 +152,6 @@ class BaseEndpoint(_Unknown):
     op_rules: _nic.OpRules | None = None  # the rules of calls; None: all that the NIC supports
     holds_more = False  # operations with FI_MORE wait for the next one without it
     traffic: _nic.TrafficRules | None = None  # the packet formats that telemetry counts; None: not counted
-    iov_max = _nic.limits().iov_count
     inject_context = False  # the entry of a failed inject call has the endpoint's context
     fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
     accelerated = False  # collectives as on Slingshot: its operators, accumulators and errors
@@ -223,47 +220,48 @@ class BaseEndpoint(_Unknown):
         """The endpoint's order; one class for all."""
         return int(self.info.tx_attr.msg_order), 0
 
-    def nic_config(self) -> dict[str, Any]:
-        """The NIC's configuration: capabilities, sizes, order, and the range of endpoint numbers."""
-        tx, ep = self.info.tx_attr, self.info.ep_attr
-        offered = self.domain.offer.info.tx_attr  # the limits if the application gives none
-        return {
-            "caps": int(self.info.caps),
-            "tx_size": int(tx.size),
-            "inject_size": int(tx.inject_size),
-            "max_msg_size": int(ep.max_msg_size),
-            "msg_order": int(tx.msg_order),
-            "tx_op_flags": int(tx.op_flags),
-            "iov_limit": int(tx.iov_limit or offered.iov_limit or self.iov_max),
-            "rma_iov_limit": int(tx.rma_iov_limit or offered.rma_iov_limit or self.iov_max),
-            "vni": self.credential.vni,
-            "foreign_key": not keys_of_vector(self.domain.info) and self.credential.vni != self.domain.credential.vni,
-            "connected": ep.type == EpType.EP_MSG or self.domain.info.ep_attr.type == EpType.EP_MSG,
-            "pids": (self.pids.start, self.pids.stop - 1),
-            "fence_covers_all": self.fence_covers_all,
-            "rules": self._rules(),
-            "holds_more": self.holds_more,
-            "close_drops": self.close_drops,
-            "traffic": self.traffic,
-            "messages": None if self.messages is None else self.messages.nic_config(),
-            "rx_op_flags": int(self.info.rx_attr.op_flags),
-            "rx_iov_limit": int(self.info.rx_attr.iov_limit or self.domain.offer.info.rx_attr.iov_limit),
-            "collectives": (
-                self.accelerated,
-                self.prefer_numbers,
-                bool(self.info.caps & Flag.COLLECTIVE and self.domain.info.domain_attr.mr_mode & MrMode.MR_COLLECTIVE),
-            ),
-        }
-
-    def _rules(self) -> _nic.OpRules | None:
-        """The rules of calls, with those of messages."""
-        rules, messages = self.op_rules, self.messages
-        if messages is None or (rules is None and messages.tag_bits == 64 and messages.data):
-            return rules
-        rules = rules or _nic.OpRules()
-        rules.messages.tag_mask = messages.tag_mask
-        rules.messages.data = messages.data
-        return rules
+    def nic_config(self) -> _nic.EndpointConfig:
+        """The NIC's configuration: capabilities, sizes, order, rules, and the range of endpoint numbers."""
+        tx, rx, ep, domain = self.info.tx_attr, self.info.rx_attr, self.info.ep_attr, self.domain
+        offered = domain.offer.info  # the limits if the application gives none
+        config = _nic.EndpointConfig(
+            caps=int(self.info.caps),
+            tx_size=int(tx.size),
+            inject_size=int(tx.inject_size),
+            max_msg_size=int(ep.max_msg_size),
+            msg_order=int(tx.msg_order),
+            tx_op_flags=int(tx.op_flags),
+            vni=self.credential.vni,
+            foreign_key=not keys_of_vector(domain.info) and self.credential.vni != domain.credential.vni,
+            connected=ep.type == EpType.EP_MSG or domain.info.ep_attr.type == EpType.EP_MSG,
+            pids=_nic.PidRange(first=self.pids.start, last=self.pids.stop - 1),
+            fence_covers_all=self.fence_covers_all,
+            holds_more=self.holds_more,
+            close_drops=self.close_drops,
+            accelerated=self.accelerated,
+            prefer_numbers=self.prefer_numbers,
+        )
+        if self.op_rules is not None:
+            config.rules = self.op_rules
+        if self.traffic is not None:
+            config.traffic = self.traffic
+        if self.messages is not None:
+            config.messages = self.messages
+        rules = config.rules
+        rules.iov_max = min(int(tx.iov_limit or offered.tx_attr.iov_limit) or rules.iov_max, rules.iov_max)
+        rules.rma_iov_max = min(
+            int(tx.rma_iov_limit or offered.tx_attr.rma_iov_limit) or rules.rma_iov_max, rules.rma_iov_max
+        )
+        rules.desc_ignored = domain.desc_ignored
+        rules.mr_collective = bool(
+            self.info.caps & Flag.COLLECTIVE and domain.info.domain_attr.mr_mode & MrMode.MR_COLLECTIVE
+        )
+        receives = rules.messages
+        receives.receive_flags = int(rx.op_flags)
+        receives.recv_iov_max = min(
+            int(rx.iov_limit or offered.rx_attr.iov_limit) or receives.recv_iov_max, receives.recv_iov_max
+        )
+        return config
 
     def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
         """A group without a multicast address."""
@@ -434,27 +432,32 @@ class BaseDomain(_Unknown):
         """The inserted bytes."""
         return credential.raw
 
-    def nic_config(self) -> dict[str, Any]:
+    @property
+    def desc_ignored(self) -> bool:
+        """True if local descriptors are ignored: interfaces before 1.22, without FI_MR_LOCAL."""
+        info = self.info
+        return info.fabric_attr.api_version < VERSION(1, 22) and not info.domain_attr.mr_mode & MrMode.MR_LOCAL
+
+    def nic_config(self) -> _nic.DomainConfig:
         """The NIC's configuration: the domain's modes and the map of statuses."""
         info, attr = self.info, self.info.domain_attr
         mode = MrMode(attr.mr_mode)
         hmem = bool(info.caps & Flag.HMEM)
-        return {
-            "nic_index": self.source[0],
-            "prov_key": self.keys.provider and self.keys.maker == "nic",
-            "virt_addr": bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC)),
-            "mr_local": bool(mode & MrMode.MR_LOCAL) or bool(info.mode & Mode.LOCAL_MR),
-            "rm_enabled": attr.resource_mgmt != ResourceMgmt.RM_DISABLED,
-            "hmem": hmem,
-            "mr_hmem": hmem and bool(mode & MrMode.MR_HMEM),
-            "mr_allocated": bool(mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC)),
-            "raw_keys": bool(mode & MrMode.MR_RAW),
-            "desc_ignored": info.fabric_attr.api_version < VERSION(1, 22) and not mode & MrMode.MR_LOCAL,
-            "empty_region_errno": int(self.refusals.errno(Rule.MR_EMPTY)) if self.regions.bytes_min else 0,
-            "address_text": self.provider.address_text.form,
-            "address_nic_mask": self.provider.address_text.nic_mask,
-            "statuses": [self.statuses[status] for status in _nic.Status],
-        }
+        return _nic.DomainConfig(
+            nic=self.source[0],
+            prov_key=self.keys.provider and self.keys.maker == "nic",
+            virt_addr=bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC)),
+            mr_local=bool(mode & MrMode.MR_LOCAL) or bool(info.mode & Mode.LOCAL_MR),
+            may_overrun=attr.resource_mgmt == ResourceMgmt.RM_DISABLED,
+            hmem=hmem,
+            mr_hmem=hmem and bool(mode & MrMode.MR_HMEM),
+            mr_allocated=bool(mode & (MrMode.MR_ALLOCATED | MrMode.MR_BASIC)),
+            raw_keys=bool(mode & MrMode.MR_RAW),
+            desc_ignored=self.desc_ignored,
+            empty_region_errno=int(self.refusals.errno(Rule.MR_EMPTY)) if self.regions.bytes_min else 0,
+            addresses=self.provider.address_text,
+            statuses=_nic.StatusMap(entries=[self.statuses[status] for status in _nic.Status]),
+        )
 
     def peer(self, address: Address, vni: int | None) -> Address:
         """The address itself, which contains its VNI; it must equal the VNI of the peer's key, if there is one."""
@@ -496,7 +499,7 @@ class BaseProvider(_Unknown):
     name = ""
     version = VERSION(0, 1)
     addresses: AddressCodec
-    address_text = AddressText()  # the form of endpoints' addresses in the NIC's texts
+    address_text = _nic.AddressText()  # the form of endpoints' addresses in the NIC's texts
     refusals = Refusals()
     keys = KeyRules()
     regions = RegionRules()

@@ -16,7 +16,7 @@ from .._keys import VNI_DEFAULT
 from ..fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr, dupinfo
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ..fi.offer import Offer, Rejection
-from ..fi.policy import AddressCodec, Asked, MessageRules, Provider
+from ..fi.policy import AddressCodec, Asked, Provider
 from ..fi.registry import register
 from ..flags import (
     PROTO_PROVIDER,
@@ -122,41 +122,7 @@ _REMARKS: dict[int | str, str] = {
 }
 
 # prov_errno of error completions.
-PROV_ERRORS = {
-    0: "no provider error",
-    1: "no region has that key",
-    2: "the key is stale: its region was closed",
-    3: "the region does not grant that access",
-    4: "the access passes the bounds of the region",
-    5: "the region is not enabled",
-    6: "the region is bound to another endpoint",
-    7: "no endpoint has that address",
-    8: "the peer's process is gone",
-    9: "the peer refused the connection",
-    10: "the address is not aligned to the datatype of the atomic",
-    11: "the operation was canceled",
-    12: "no memory is mapped at the address",
-    13: "no answer came in time",
-    14: "the owner cannot do that with the region: COMMIT_COMPLETE needs RMA_PMEM",
-    15: "the operation has an invalid argument",
-    17: "the peer violated the protocol",
-    18: "out of memory or file descriptors",
-    19: "the device's runtime could not copy",
-    20: "the region admits other authorization keys, or another peer",
-    21: "the peer's host cannot be reached",
-    22: "the endpoint does not serve that access",
-    23: "the peer closed its NIC",
-    24: "the two processes have different secrets",
-    25: "the peer speaks another version of the protocol",
-    26: "bytes were changed on their way, and the connection was dropped",
-    27: "the listener's queue of requests is full",
-    28: "the message was longer than its receive",
-    29: "no message matches",
-    30: "the sender is not in the address vector",
-    31: "no receive was posted in time",
-    32: "a missing page did not come in time",
-    33: "the receive waited too long for a list entry of its service",
-}
+PROV_ERRORS = {int(status): str(status.__doc__) for status in _nic.Status}
 
 
 class GeneralEndpoint(BaseEndpoint):
@@ -164,7 +130,8 @@ class GeneralEndpoint(BaseEndpoint):
 
     def __init__(self, domain: BaseDomain, info: Info) -> None:
         size = int(info.rx_attr.size) or RX_SIZE
-        self.messages = MessageRules(posted_max=size, buffers_max=_UNEXPECTED_BUFFERS)
+        buffers = _nic.RxBufferConfig(count_max=_UNEXPECTED_BUFFERS)
+        self.messages = _nic.MessageConfig(posted_max=size, buffers=buffers)
         super().__init__(domain, info)
 
 

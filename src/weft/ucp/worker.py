@@ -46,23 +46,14 @@ def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
     try:
         cq = _nic.CompletionQueueCore(
             context,
-            size=TX_SIZE,
-            format=int(CqFormat.CQ_FORMAT_CONTEXT),
-            wait_obj=int(WaitObj.WAIT_FD if wakeup else WaitObj.WAIT_UNSPEC),
+            _nic.QueueConfig(
+                size=TX_SIZE,
+                format=int(CqFormat.CQ_FORMAT_CONTEXT),
+                wait_obj=int(WaitObj.WAIT_FD if wakeup else WaitObj.WAIT_UNSPEC),
+            ),
         )
         av = _nic.AddressVectorCore(context)
-        ep = _nic.EndpointCore(
-            context,
-            caps=int(_CAPS),
-            tx_size=TX_SIZE,
-            inject_size=256,
-            max_msg_size=_nic.limits().message_bytes,
-            msg_order=0,
-            tx_op_flags=0,
-            iov_limit=8,
-            rma_iov_limit=8,
-            vni=_keys.VNI_DEFAULT,
-        )
+        ep = _nic.EndpointCore(context, _nic.EndpointConfig(caps=int(_CAPS), tx_size=TX_SIZE, vni=_keys.VNI_DEFAULT))
         ep.bind_cq(cq, int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION))
         ep.bind_av(av)
         ep.enable_at(0, None)

@@ -183,18 +183,21 @@ class CxiDomain(BaseDomain):
         self.pool.close()
         self._telemetry.close()
 
-    def nic_config(self) -> dict[str, Any]:
-        """As for any domain; descriptors are ignored, and all fetching atomics need both remote rights.
+    @property
+    def desc_ignored(self) -> bool:
+        """True: descriptors have no effect, but for the option enable_hybrid_mr_desc of the domain's endpoints."""
+        return True
+
+    def nic_config(self) -> _nic.DomainConfig:
+        """As for any domain; all fetching atomics need both remote rights.
 
         The initiator tells the kind of a region from its key, so domains whose settings of optimized regions differ do
         not find each other's regions with keys below 100.
         """
-        return {
-            **super().nic_config(),
-            "desc_ignored": True,
-            "fetches_need_both": True,
-            "standard_below": 0 if env.load().optimized_mrs else CLIENT_OPTIMIZED,
-        }
+        config = super().nic_config()
+        config.fetches_need_both = True
+        config.standard_below = 0 if env.load().optimized_mrs else CLIENT_OPTIMIZED
+        return config
 
     # ---- objects -----------------------------------------------------------------------------------------------------
 

@@ -39,10 +39,12 @@ TCLASS_NUMBERS = {
 }
 """Label -> n of the counter HNI_PKTS_SENT_BY_TC_n."""
 _CUDA = 1  # FI_HMEM_CUDA
-_POLICIES = ("always", "high_empty", "low_empty", "low")  # by the NIC's numbers, as _RINGS
-_RINGS = ("idle", "always", "never")
 _RETRY_US_MAX = (1 << 63) // 1000  # in nanoseconds a signed number of 64 bits
-_TARGET_ORDERS = ("default", "strict", "relaxed")
+_TARGET_ORDERS = {
+    "default": _nic.TargetOrder.as_asked,
+    "strict": _nic.TargetOrder.strict,
+    "relaxed": _nic.TargetOrder.relaxed,
+}
 
 
 def tclass(value: object, otherwise: Tc) -> Tc | None:
@@ -52,14 +54,6 @@ def tclass(value: object, otherwise: Tc) -> Tc | None:
     except TypeError:
         return None
     return otherwise if number == Tc.TC_UNSPEC else next((one for one in LABELS if one == number), None)
-
-
-def _commands() -> tuple[int, int] | None:
-    """The model of the command queue, by number of policy and of ring; None if neither variable is set."""
-    if not {"FI_CXI_CQ_POLICY", "FI_CXI_LLRING_MODE"} & os.environ.keys():
-        return None
-    e = env.load()
-    return _POLICIES.index(e.cq_policy), _RINGS.index(e.llring_mode)
 
 
 class CxiEndpoint(BaseEndpoint):
@@ -85,13 +79,14 @@ class CxiEndpoint(BaseEndpoint):
     numbers = rules.NUMBERS
 
     def __init__(self, domain: CxiDomain, info: Info) -> None:
-        self.messages = self._of_messages = messages.rules(info, domain.options, domain.device)
+        self.messages = self._of_messages = messages.config(info, domain.options, domain.device)
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
         self.prefer_numbers = profile.load().num_extremes
         self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)
         if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
             self.op_rules.only_receives_cancel = False  # also a message between two attempts
+        self.op_rules.messages = messages.rules(info)
         self.traffic = traffic.rules(info)
         self._check_place()
         if domain.info.domain_attr.max_ep_auth_key > 1 and (info.caps | info.rx_attr.caps) & Flag.DIRECTED_RECV:
@@ -162,33 +157,41 @@ class CxiEndpoint(BaseEndpoint):
         order = self.info.tx_attr.msg_order if self.msg_order is None else self.msg_order
         return int(order), TCLASS_NUMBERS[self.tclass]
 
-    def nic_config(self) -> dict[str, Any]:
+    def nic_config(self) -> _nic.EndpointConfig:
         """As for any endpoint. The op_flags of an Info made without hints are all that may be asked for: none is set.
 
         Counters of regions count whether or not the endpoint was opened with FI_RMA_EVENT.
         Descriptors count only if enable_hybrid_mr_desc was on when the endpoint was opened.
         """
         config, e = super().nic_config(), env.load()
-        ep = self.info.ep_attr
+        domain, info = self.domain, self.info
+        config.caps |= int(Flag.RMA_EVENT)
+        config.tclass = TCLASS_NUMBERS[self.tclass]
+        config.tells_lengths = False
+        config.rules.desc_ignored = not domain.options.hybrid_mr_desc
+        config.foreign_key = False  # a region is bound to an endpoint, whose VNI it has
+        config.own_vni = not keys_of_vector(domain.info) and self.credential.vni != domain.credential.vni
+        config.page_requests_max = int(e.weft_odp_requests) if domain.translation.odp else 0
+        if {"FI_CXI_CQ_POLICY", "FI_CXI_LLRING_MODE"} & os.environ.keys():
+            config.commands = _nic.CommandQueueConfig(
+                slots=config.tx_size, policy=_nic.WriteBack[e.cq_policy], ring=_nic.LowLatencyRing[e.llring_mode]
+            )
         seed = settings.load().cxi_reorder
-        sizes = ep.max_order_raw_size, ep.max_order_war_size, ep.max_order_waw_size
-        config |= {
-            "caps": config["caps"] | int(Flag.RMA_EVENT),
-            "tclass": TCLASS_NUMBERS[self.tclass],
-            "tells_lengths": False,
-            "desc_ignored": not self.domain.options.hybrid_mr_desc,
-            "foreign_key": False,  # a region is bound to an endpoint, whose VNI it has
-            "own_vni": not keys_of_vector(self.domain.info) and self.credential.vni != self.domain.credential.vni,
-            "commands": _commands(),
-            "target_order": _TARGET_ORDERS.index(e.mr_target_ordering),
-            "page_requests": int(e.weft_odp_requests) if self.domain.translation.odp else 0,
-            "reorder": None if seed is None else (seed % (1 << 64), *map(int, sizes)),
-        }
-        if self.info.tx_attr.op_flags == self.domain.offer.info.tx_attr.op_flags:
-            config["tx_op_flags"] = 0
-        self.domain.pool.lend(config["messages"])
-        if self.info.rx_attr.op_flags == self.domain.offer.info.rx_attr.op_flags:
-            config["rx_op_flags"] = 0
+        if seed is not None:
+            ep = info.ep_attr
+            config.reorder = _nic.ReorderConfig(
+                on=True,
+                seed=seed % (1 << 64),
+                raw_bytes=int(ep.max_order_raw_size),
+                war_bytes=int(ep.max_order_war_size),
+                waw_bytes=int(ep.max_order_waw_size),
+            )
+        config.reorder.target = _TARGET_ORDERS[e.mr_target_ordering]
+        if info.tx_attr.op_flags == domain.offer.info.tx_attr.op_flags:
+            config.tx_op_flags = 0
+        if info.rx_attr.op_flags == domain.offer.info.rx_attr.op_flags:
+            config.rules.messages.receive_flags = 0
+        domain.pool.lend(config.messages)
         return config
 
     def check_enable(self, state: EndpointState) -> None:
@@ -228,8 +231,8 @@ class CxiEndpoint(BaseEndpoint):
         self.domain.watch.add(ep)
         if not self._has_mode():
             return
-        self.messages = self._of_messages = self._of_messages._replace(**messages.match_mode(self.domain.options))
-        config = self.messages.nic_config()
+        messages.set_match_mode(self._of_messages, self.domain.options)
+        config = self._of_messages.replace()
         self.domain.pool.lend(config)
         ep.set_match_mode(config)
 
@@ -243,7 +246,8 @@ class CxiEndpoint(BaseEndpoint):
         mine = self._of_messages
         try:
             self.domain.pool.want(
-                "les", mine.requests_min if mine.mode == _nic.MatchMode.software else mine.buffers_min
+                "les",
+                mine.requests.posted_min if mine.match.mode == _nic.MatchMode.software else mine.buffers.posted_min,
             )
         except Exhausted as none:
             raise self.refusals.refuse(Rule.EP_RESOURCES, f"ep.enable: {none.message}") from none

@@ -11,11 +11,11 @@ receive and each overflow buffer; FI_CXI_RX_MATCH_MODE says what happens when th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ... import _nic
 from ..._nic import MatchMode
 from ...fi.attrs import Info
-from ...fi.policy import MessageRules
 from ...flags import Flag, Protocol
 from . import env
 
@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from .device import Device
     from .ext import DomainOptions
 
-__all__ = ["MIN_MULTI_RECV", "MIN_MULTI_RECV_MAX", "TAG_BITS", "TAG_BITS_RNR", "match_mode", "rules", "tag_format"]
+__all__ = [
+    "MIN_MULTI_RECV",
+    "MIN_MULTI_RECV_MAX",
+    "TAG_BITS",
+    "TAG_BITS_RNR",
+    "config",
+    "rules",
+    "set_match_mode",
+    "tag_format",
+]
 
 TAG_BITS, TAG_BITS_RNR = 48, 40
 TAGGED_IDS, UNTAGGED_IDS = 32768 - 256, 256
@@ -47,33 +56,35 @@ def tag_format(bits: int) -> int:
     return 0xAAAAAAAAAAAAAAAA >> 64 - bits
 
 
-def rules(info: Info, options: DomainOptions, device: Device) -> MessageRules:
-    """The rules of an endpoint's messages."""
+def rules(info: Info) -> _nic.MsgRules:
+    """The rules of an endpoint's calls of messages."""
+    bits = TAG_BITS_RNR if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR else TAG_BITS
+    return _nic.MsgRules(tag_mask=(1 << bits) - 1, data=info.domain_attr.cq_data_size != 0)
+
+
+def config(info: Info, options: DomainOptions, device: Device) -> _nic.MessageConfig:
+    """How an endpoint's messages are sent and received."""
     e = env.load()
     registers = bool(info.caps & Flag.HMEM) and not e.disable_host_register
     copy_max = 0 if e.disable_non_inject_msg_idc else IDC_BYTES
     if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
-        return MessageRules(
-            tag_bits=TAG_BITS_RNR,
-            data=info.domain_attr.cq_data_size != 0,
+        return _nic.MessageConfig(
             eager_max=_U32_MAX,  # no rendezvous
             copy_max=copy_max,
             min_multi_recv=MIN_MULTI_RECV,
-            buffers_min=0,
+            buffers=_nic.RxBufferConfig(posted_min=0),
             credits=0,
             unordered=True,
             retry_ns_max=e.rnr_max_timeout_us * 1000,
             delivery_complete=False,
             tells_buffers=False,
-            mode=MatchMode.hardware,
+            match=_nic.RxModeConfig(mode=MatchMode.hardware),
             append_retry_ns=(e.rnr_append_retry_timeout_us if e.release == "current" else APPEND_RETRY_US) * 1000,
         )
     eager_max = e.rdzv_threshold + e.rdzv_get_min
     # Model: hardware keeps its note of a message outside the buffer. A buffer holds the longest message at least.
     oflow_bytes = max(e.oflow_buf_size, eager_max + PARKED_BYTES)
-    return MessageRules(
-        tag_bits=TAG_BITS,
-        data=info.domain_attr.cq_data_size != 0,
+    found = _nic.MessageConfig(
         eager_max=eager_max,
         eager_part=e.rdzv_eager_size,
         copy_max=copy_max,
@@ -83,19 +94,21 @@ def rules(info: Info, options: DomainOptions, device: Device) -> MessageRules:
         tagged_ids=TAGGED_IDS,
         untagged_ids=UNTAGGED_IDS,
         min_multi_recv=MIN_MULTI_RECV,
-        buffer_bytes=oflow_bytes,
-        buffers_min=e.oflow_buf_min_posted,
-        buffers_cached=e.oflow_buf_max_cached,
-        buffers_max=_buffers_max(oflow_bytes, e.oflow_buf_min_posted),
+        buffers=_nic.RxBufferConfig(
+            bytes=oflow_bytes,
+            posted_min=e.oflow_buf_min_posted,
+            cached_max=e.oflow_buf_max_cached,
+            count_max=_buffers_max(oflow_bytes, e.oflow_buf_min_posted),
+        ),
         # Hardware sleeps so long before it sends a dropped flow control message again; 0 is the NIC's own pace.
         stop_ns=max(e.fc_retry_usec_delay, 1) * 1000,
         delivery_complete=False,
         software_counts=True,
         tells_buffers=False,
-        size=int(info.rx_attr.size),
-        lossless=e.msg_lossless,
-        **match_mode(options),
+        match=_nic.RxModeConfig(size=int(info.rx_attr.size), lossless=e.msg_lossless),
     )
+    set_match_mode(found, options)
+    return found
 
 
 def control_slots() -> int:
@@ -121,24 +134,23 @@ def _reads(device: Device) -> bool:
     return not device.rdzv_get_en
 
 
-def match_mode(options: DomainOptions) -> dict[str, Any]:
-    """The fields of MessageRules that follow from FI_CXI_RX_MATCH_MODE and from options of the domain, which count
-    when an endpoint is enabled."""
-    e = env.load()
-    mode = MatchMode[options.rx_match_mode]
-    hybrid = mode == MatchMode.hybrid
+def set_match_mode(config: _nic.MessageConfig, options: DomainOptions) -> None:
+    """Set what follows from FI_CXI_RX_MATCH_MODE and from options of the domain, which count when an endpoint is
+    enabled."""
+    e, match = env.load(), config.match
+    match.mode = MatchMode[options.rx_match_mode]
+    hybrid = match.mode == MatchMode.hybrid
+    match.early_for_messages = hybrid and e.hybrid_preemptive
+    match.early_for_receives = hybrid and e.hybrid_recv_preemptive
+    match.by_receives = hybrid and e.hybrid_posted_recv_preemptive
+    match.by_messages = hybrid and e.hybrid_unexpected_msg_preemptive
     bytes = max(options.req_buf_size, e.rdzv_threshold + e.rdzv_get_min + PARKED_BYTES)
-    return {
-        "mode": mode,
-        "early_for_messages": hybrid and e.hybrid_preemptive,
-        "early_for_receives": hybrid and e.hybrid_recv_preemptive,
-        "by_receives": hybrid and e.hybrid_posted_recv_preemptive,
-        "by_messages": hybrid and e.hybrid_unexpected_msg_preemptive,
-        "requests_bytes": bytes,
-        "requests_min": e.req_buf_min_posted,
-        "requests_cached": e.req_buf_max_cached,
-        "requests_max": _buffers_max(bytes, e.req_buf_min_posted),
-    }
+    config.requests = _nic.RxBufferConfig(
+        bytes=bytes,
+        posted_min=e.req_buf_min_posted,
+        cached_max=e.req_buf_max_cached,
+        count_max=_buffers_max(bytes, e.req_buf_min_posted),
+    )
 
 
 def _buffers_max(bytes: int, posted: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ... import errors
+from ... import _nic, errors
 from ...fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr
 from ...fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS, negotiate_mr_mode
 from ...fi.offer import Candidate, Offer, Rejection
-from ...fi.policy import AddressCodec, AddressText, Asked, Credential, DomainPolicy, KeyRules, Provider
+from ...fi.policy import AddressCodec, Asked, Credential, DomainPolicy, KeyRules, Provider
 from ...fi.registry import register
 from ...flags import (
     AV_AUTH_KEY,
@@ -121,7 +121,7 @@ class Cxi(BaseProvider):
     trywaits = frozenset({"cq"})
     keys = KeyRules(client_bits=32, known_at="enable", maker="policy")
     statuses = statuses.STATUSES
-    address_text = AddressText("nic 0x{nic:x}, pid {pid}, vni {vni}", NIC_MAX)
+    address_text = _nic.AddressText(form="nic 0x{nic:x}, pid {pid}, vni {vni}", nic_mask=NIC_MAX)
     auth_key_size = KEY_BYTES
     max_ep_auth_key = profile.EP_AUTH_KEYS
     nothing = "no device is up, or FI_CXI_DEVICE_NAME names none that is; try: `weft device list`"

@@ -18,7 +18,7 @@ __all__ = ["rules"]
 
 def rules(info: Info) -> _nic.TrafficRules:
     """The rules of an endpoint."""
-    found = _nic.TrafficRules()
+    found = _nic.TrafficRules(on=True)
     found.optimized_below = CLIENT_OPTIMIZED if env.load().optimized_mrs else 0
     found.provider_bit, found.cached_bit = PROVIDER, CACHED
     found.optimized_bit, found.events_bit = OPTIMIZED, EVENTS
