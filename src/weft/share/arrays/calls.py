@@ -46,7 +46,7 @@ __all__ = [
 
 PARK, WATCH, CANCEL, MAPPED, GIVEN_UP = 1, 2, 4, 8, 16
 """Flags of a request."""
-DONE, AGAIN, CANCELED = 0, 1, 9
+DONE, AGAIN, CANCELED = map(int, (_nic.SyncOutcome.done, _nic.SyncOutcome.again, _nic.SyncOutcome.canceled))
 """Outcomes that all calls have."""
 _REQUEST = struct.Struct("<HHIIIIIQQQQQ")
 _ANSWER = struct.Struct("<IIQQQQ")

@@ -10,7 +10,8 @@ from .sync_object import BROKEN, Result, SyncObject, limit, whole
 
 __all__ = ["Barrier"]
 
-_WAIT, _ABORT, _RESET, _LOOK = 5, 7, 8, 15
+_OP = _nic.SyncOp
+_WAIT, _ABORT, _RESET, _LOOK = map(int, (_OP.wait, _OP.abort, _OP.reset, _OP.look))
 _PARTIES_MAX = 1 << 16
 
 
@@ -27,7 +28,7 @@ class Barrier(SyncObject, _nic.BarrierCore):
     the barrier: use a timeout. Further arguments and errors: see `SyncObject`.
     """
 
-    _KIND = 4
+    _KIND = int(_nic.SyncKind.barrier)
     _CORE = _nic.BarrierCore
 
     def __init__(

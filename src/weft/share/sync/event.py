@@ -10,7 +10,8 @@ from .sync_object import Result, SyncObject, limit
 
 __all__ = ["Event"]
 
-_SET, _CLEAR, _WAIT, _LOOK = 3, 4, 5, 15
+_OP = _nic.SyncOp
+_SET, _CLEAR, _WAIT, _LOOK = map(int, (_OP.set, _OP.clear, _OP.wait, _OP.look))
 
 
 class Event(SyncObject, _nic.EventCore):
@@ -23,7 +24,7 @@ class Event(SyncObject, _nic.EventCore):
     after wait(). Arguments and further errors: see `SyncObject`.
     """
 
-    _KIND = 3
+    _KIND = int(_nic.SyncKind.event)
     _CORE = _nic.EventCore
 
     def __init__(

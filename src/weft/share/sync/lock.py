@@ -13,7 +13,8 @@ from .sync_object import DIED, OwnerDied, Result, SyncObject, limit, patience
 
 __all__ = ["Lock"]
 
-_TAKE, _RELEASE, _LOOK = 1, 2, 15
+_OP = _nic.SyncOp
+_TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))
 _MARKED, _ELSEWHERE = 1, 2
 
 
@@ -38,7 +39,7 @@ class Lock(SyncObject, _nic.LockCore):
     A thread that ends, or exec(), does not release the lock. Arguments and further errors: see `SyncObject`.
     """
 
-    _KIND = 1
+    _KIND = int(_nic.SyncKind.lock)
     _CORE = _nic.LockCore
 
     def __init__(

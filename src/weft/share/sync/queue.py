@@ -21,7 +21,9 @@ from .sync_object import TOO_LONG, Result, SyncObject, limit, patience, whole
 
 __all__ = ["Empty", "Full", "Queue"]
 
-_PUT, _GET, _RESERVE, _COMMIT, _CLAIM, _FREE, _LOOK, _PUT_BACK = 9, 10, 11, 12, 13, 14, 15, 18
+_OP = _nic.SyncOp
+_PUT, _GET, _RESERVE, _COMMIT = map(int, (_OP.put, _OP.get, _OP.reserve, _OP.commit))
+_CLAIM, _FREE, _LOOK, _PUT_BACK = map(int, (_OP.claim, _OP.free_slot, _OP.look, _OP.put_back))
 _FORM_BYTES_MAX = 1 << 16
 _Form = tuple[np.dtype[Any], tuple[int, ...]]
 _BYTES, _PICKLE, _RECORD = 0, 1, 2
@@ -61,7 +63,7 @@ class Queue(SyncObject, _nic.QueueCore):
     multiprocessing.Queue. Further arguments and errors: see `SyncObject`.
     """
 
-    _KIND = 5
+    _KIND = int(_nic.SyncKind.queue)
     _CORE = _nic.QueueCore
 
     def __init__(

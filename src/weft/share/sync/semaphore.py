@@ -12,7 +12,8 @@ from .sync_object import NO_SEAT, Result, SyncObject, limit, patience, whole
 
 __all__ = ["Semaphore"]
 
-_TAKE, _RELEASE, _LOOK = 1, 2, 15
+_OP = _nic.SyncOp
+_TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))
 _SEATS_MIN, _SEATS_MAX = 64, 1024
 
 
@@ -28,7 +29,7 @@ class Semaphore(SyncObject, _nic.SemaphoreCore):
     permits. At most 1,024 processes can have permits at a time. Further arguments and errors: see `SyncObject`.
     """
 
-    _KIND = 2
+    _KIND = int(_nic.SyncKind.semaphore)
     _CORE = _nic.SemaphoreCore
 
     def __init__(

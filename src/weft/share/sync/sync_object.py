@@ -38,10 +38,12 @@ __all__ = ["OwnerDied", "Result", "SyncObject", "limit", "patience", "unpickle",
 T = TypeVar("T", bound="SyncObject")
 
 # sync::Outcome, and two that _wait_for adds.
-DIED, NOT_HOLDER, CLOSED, BROKEN, TOO_LONG, DAMAGED, NO_SEAT = range(2, 9)
+_HOW = _nic.SyncOutcome
+DIED, NOT_HOLDER, CLOSED, BROKEN = map(int, (_HOW.died, _HOW.not_holder, _HOW.closed, _HOW.broken))
+TOO_LONG, DAMAGED, NO_SEAT = map(int, (_HOW.too_long, _HOW.damaged, _HOW.no_seat))
 _LOST, _CLOSED_HERE = 100, 101
 
-_BARRIER, _WAIT, _WITHDRAW = 4, 5, 6
+_BARRIER, _WAIT, _WITHDRAW = int(_nic.SyncKind.barrier), int(_nic.SyncOp.wait), int(_nic.SyncOp.withdraw)
 _ARTICLES = {"Event": "an"}
 _MAP_PAUSE_S = 0.0005
 _TURN_S = 10.0  # for the turn to change an object, which takes a process a fraction of a microsecond
