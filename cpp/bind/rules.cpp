@@ -56,24 +56,6 @@ void register_rules(Module& m) {
           "forms is refused at the call (bad_key). A key of a form with an offset is refused (key_offset) if\n"
           "(key >> offset_shift & offset_mask) + address + length is more than sum_max. At most four forms.")
       .def(
-          "key_forms",
-          [](const OpRules& r) {
-            nb::list out;
-            for (size_t i = 0; i < r.key_form_count; ++i) {
-              const nic::KeyForm& f = r.key_forms[i];
-              out.append(nb::make_tuple(f.mask, f.value, f.offset_mask, f.offset_shift, f.sum_max));
-            }
-            return out;
-          },
-          nb::sig("def key_forms(self) -> list[tuple[int, int, int, int, int]]"),
-          "The forms of keys: (mask, value, offset_mask, offset_shift, sum_max) of each.")
-      .def(
-          "flag_names",
-          [](const OpRules& r) {
-            return r.flag_names != nullptr ? *r.flag_names : std::vector<std::pair<uint64_t, std::string>>();
-          },
-          "The names of the provider's own flags: (flag, name) of each.")
-      .def(
           "flags", [](const OpRules& r, const std::string& call) { return r.flags[call_of(call)]; }, nb::arg("call"),
           "The flags that a call takes. call: write, read, batch, atomic, fetch, compare, send, tsend, recv or trecv.")
       .def(

@@ -279,7 +279,7 @@ int open_cq(ofi::FidDomain* domain_fid, ofi::CqAttr* attr, ofi::FidCq** out, voi
     cq.threshold = answer.flag("wait_cond");
     cq.signals = answer.flag("signals");
     cq.cq = std::make_shared<nic::CompletionQueue>(static_cast<uint32_t>(answer.number("entries")),
-                                                   !d.rules.flag("rm_enabled"), answer.flag("huge"));
+                                                   d.domain->config().may_overrun, answer.flag("huge"));
     cq.cq->acknowledge_by(static_cast<uint32_t>(answer.number("ack_batch")));
     if (!answer.flag("reserves")) cq.cq->fill_by_entries();
     if (cq.wait_obj == kWaitFd) {

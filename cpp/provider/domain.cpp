@@ -105,7 +105,7 @@ void open_ledger(Domain& d) {
   if (path.empty()) return;
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (fd.get() < 0) throw Error(errno, path + ": " + std::strerror(errno));
-  d.ledger = std::make_unique<mem::Ledger>(fd.get());
+  d.ledger = std::make_unique<mem::Ledger>(fd.get(), host::calendar());
   const auto service = static_cast<uint32_t>(d.rules.number("ledger.service"));
   try {
     d.slot = d.ledger->open(who(), service);
@@ -138,14 +138,14 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       d.rules = answer;
       d.host = nic_of_process(answer.nested("nic"));
       open_ledger(d);
-      d.domain = std::make_unique<nic::Domain>(&d.host->nic(), domain_config(answer));
+      d.domain = std::make_unique<nic::Domain>(&d.host->nic(), settings_of<nic::DomainConfig>(answer));
       d.addr_format = static_cast<uint32_t>(answer.number("addr_format"));
       d.fabric_base = static_cast<uint32_t>(answer.number("fabric_base"));
       d.vni = static_cast<uint16_t>(answer.number("vni"));
       d.address_vni = answer.flag("address_vni");
       d.asks_outcome = answer.flag("asks_outcome");
       d.mr_mode = answer.number("mr_mode");
-      d.keys.made = answer.flag("mr.key_later");
+      d.keys.made = d.domain->config().regions.key_later;
       d.keys.base = answer.number("ledger.key_base");
       d.keys.shift = static_cast<uint32_t>(answer.number("ledger.key_shift"));
       d.keys.count = static_cast<uint32_t>(answer.number("ledger.key_count"));

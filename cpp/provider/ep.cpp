@@ -299,9 +299,9 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       ep.lease = lease;
       ep.domain = &d;
       ep.rules = answer;
-      nic::EndpointConfig config = endpoint_config(d.rules, answer);
+      nic::EndpointConfig config = settings_of<nic::EndpointConfig>(answer).in(d.domain->config());
       if (d.ledger != nullptr)
-        config.messages.mode.entries = {d.ledger.get(), d.slot, static_cast<uint32_t>(d.rules.number("ledger.les"))};
+        config.messages.match.entries = {d.ledger.get(), d.slot, static_cast<uint32_t>(d.rules.number("ledger.les"))};
       ep.tx_flags = config.tx_op_flags;
       ep.rx_flags = config.rules.messages.receive_flags;
       ep.call_flags = answer.number("call_flags");
@@ -311,7 +311,7 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       ep.vni = static_cast<uint16_t>(answer.number("address.vni"));
       ep.inject_context = answer.flag("inject_context") && context != nullptr;
       ep.data_writes = answer.flag("data_writes");
-      ep.messages = answer.has("messages");
+      ep.messages = answer.flag("messages");
       ep.desc_ignored = config.rules.desc_ignored;
       ep.ep = d.domain->make_endpoint(config);
       shell->fid.fid = {kClassEp, context, &g_ep_fid_ops};

@@ -127,7 +127,7 @@ int mr_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
       if (mr.region->enabled() && (mr.region->access() & kRemote) == 0) return 0;  // no peer has a right to limit
       mr.region->bind_endpoint(*ep.ep);
       mr.bound = &ep;
-      if (d.rules.flag("mr.ep_busy")) {
+      if (d.domain->config().regions.ep_busy) {
         ++ep.uses;
       } else {
         mr.keeps = ep.ep;
@@ -154,7 +154,7 @@ int mr_control(ofi::Fid* fid, int command, void*) {
   if (mr.forked()) return -fi_err::kEOPBADSTATE;
   if (command != ofi::kEnable) return -fi_err::kENOSYS;
   if (mr.region->enabled()) return 0;
-  if (mr.bound == nullptr && d.rules.flag("mr.needs_bind") && (d.mr_mode & kModeEndpoint) != 0) {
+  if (mr.bound == nullptr && d.domain->config().regions.needs_bind && (d.mr_mode & kModeEndpoint) != 0) {
     return mr_refuse(d, "fi_mr_enable", fi_err::kEINVAL,
                      "fi_mr_enable: under FI_MR_ENDPOINT a region is bound to an endpoint first\n  try: fi_mr_bind(mr, "
                      "&ep->fid, 0), then fi_mr_enable(mr)\n  rule: fi_mr(3), \"FI_MR_ENDPOINT\"");
@@ -184,7 +184,8 @@ ofi::FidOps g_mr_fid_ops = make_mr_fid_ops();
 
 int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64_t flags, uint64_t* key, bool remote) {
   const Record& r = d.rules;
-  if ((a.access & ~r.number("mr.access")) != 0)
+  const nic::RegionRules& rules = d.domain->config().regions;
+  if ((a.access & ~rules.access) != 0)
     return mr_refuse(d, call, fi_err::kEINVAL, std::string(call) + ": access bits that are no permission");
   if ((flags & ~r.number("mr.flags")) != 0)
     return mr_refuse(d, call, fi_err::kEBADFLAGS, std::string(call) + ": flags that this provider does not know");
@@ -199,9 +200,9 @@ int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64
   if ((d.mr_mode & (kModeRaw | kModeMmuNotify)) != 0)
     return mr_refuse(d, call, fi_err::kENOSYS,
                      std::string(call) + ": FI_MR_RAW and FI_MR_MMU_NOTIFY are not there yet for C programs");
-  if (r.flag("mr.key_ignored") || (r.flag("mr.local_free") && !remote)) {
+  if (rules.key_ignored || (rules.local_free && !remote)) {
     *key = 0;
-  } else if (*key >= r.number("mr.key_end") || (*key & r.number("mr.key_meanings")) != 0) {
+  } else if (*key >= rules.key_end || (*key & rules.key_meanings) != 0) {
     return mr_refuse(d, call, fi_err::kEKEYREJECTED,
                      std::string(call) + ": requested_key " + std::to_string(*key) +
                          " is out of range: domain_attr->mr_key_size says how long a key is");
@@ -218,11 +219,11 @@ int register_memory(ofi::Fid* domain_fid, const char* call, const ofi::MrAttr& a
     if (const int r = check_region(d, call, a, flags, &key, remote); r != 0) return r;
     uint64_t length = 0;
     for (size_t i = 0; i < a.iov_count; ++i) length += a.iov[i].iov_len;
-    if (const auto code = static_cast<int>(d.rules.number("empty_region_errno")); length == 0 && code != 0)
+    if (const auto code = static_cast<int>(d.domain->config().empty_region_errno); length == 0 && code != 0)
       return mr_refuse(d, call, code, std::string(call) + ": a region has at least 1 byte, fi_mr(3)");
-    const bool free = d.rules.flag("mr.local_free") && !remote;
+    const bool free = d.domain->config().regions.local_free && !remote;
     const bool event = (flags & nic::flag::kRmaEvent) != 0 && (d.mr_mode & kModeRmaEvent) != 0;
-    const bool disabled = (d.rules.flag("mr.disabled") || event) && !free;
+    const bool disabled = (d.domain->config().regions.disabled || event) && !free;
     auto shell = std::make_unique<MrShell>();
     Mr& mr = shell->of;
     mr.domain = &d;
@@ -292,7 +293,7 @@ int mr_regattr(ofi::Fid* domain, const ofi::MrAttr* attr, uint64_t flags, ofi::F
   if (attr->auth_key_size != 0)
     return mr_refuse(d, "fi_mr_regattr", fi_err::kENOSYS,
                      "fi_mr_regattr: an authorization key of its own is not there yet for C programs");
-  if (attr->iface != 0 && d.rules.flag("hmem"))
+  if (attr->iface != 0 && d.domain->config().hmem)
     return mr_refuse(d, "fi_mr_regattr", fi_err::kENOSYS,
                      "fi_mr_regattr: device memory is not there yet for C programs\n  try: iface FI_HMEM_SYSTEM");
   return register_memory(domain, "fi_mr_regattr", a, flags, out);

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/backoff.hpp"
 #include "base/lock.hpp"
 #include "host/host.hpp"
+#include "host/pacer.hpp"
 #include "mem/ledger.hpp"
 #include "nic/queue.hpp"
 #include "ofi/abi.hpp"
@@ -88,7 +88,7 @@ struct Cq : Object {
   Domain* domain = nullptr;
   std::shared_ptr<nic::CompletionQueue> cq;
   std::shared_ptr<host::EventfdNotifier> notifier;
-  PollPacer pacer;
+  host::PollPacer pacer;
   int format = 1, wait_obj = 0;
   bool threshold = false, signals = true;
   std::string text;  // of the error that was read last
@@ -98,7 +98,7 @@ struct Cntr : Object {
   Domain* domain = nullptr;
   std::shared_ptr<nic::Counter> counter;
   std::shared_ptr<host::EventfdNotifier> notifier;
-  PollPacer pacer;
+  host::PollPacer pacer;
   int wait_obj = 0;
 };
 

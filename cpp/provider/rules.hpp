@@ -1,13 +1,19 @@
-// cpp/provider/rules.hpp: the NIC's configurations, made of the records of src/weft/policyhost/rules.py.
+// cpp/provider/rules.hpp: the settings that the policy helper sends as records of their tables (base/record.hpp).
 #pragma once
 
-#include "nic/nic.hpp"
+#include <span>
+
+#include "base/record.hpp"
+#include "nic/config.hpp"
 #include "provider/record.hpp"
 
 namespace weft::provider {
 
-nic::DomainConfig domain_config(const Record& domain);
-// domain: the record of the endpoint's domain.
-nic::EndpointConfig endpoint_config(const Record& domain, const Record& ep);
+// The table in the bytes of an answer. Throws Error for damaged bytes, and for those of another table.
+template <typename Table>
+Table settings_of(const Record& answer, std::string_view name = "config") {
+  const std::string_view bytes = answer.text(name);
+  return from_record<Table>(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
 
 }  // namespace weft::provider

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/backoff.hpp"
+#include "host/pacer.hpp"
 #include "nic/nic.hpp"
 
 namespace weft::provider {
@@ -26,10 +26,10 @@ inline uint64_t deadline_in(int timeout) noexcept {
 
 // Waits until ready() is true; false at the deadline.
 template <typename Ready>
-bool wait_for(nic::Nic& nic, nic::Event& event, PollPacer& memory, uint64_t deadline, Ready&& ready) {
+bool wait_for(nic::Nic& nic, nic::Event& event, host::PollPacer& memory, uint64_t deadline, Ready&& ready) {
   constexpr uint64_t kPollNs = 20'000, kPollAllNs = 1'000'000;
   constexpr int64_t kSliceNs = 50'000'000;
-  PollPacer pacer = memory;
+  host::PollPacer pacer = memory;
   pacer.found();
   for (;;) {
     for (uint64_t begun = 0, elsewhere = 0;;) {

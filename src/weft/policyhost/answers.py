@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from .. import errors, fi, settings
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
-from ..fi.mr_register import quick_rules
 from ..flags import EpType, Errno, Flag
 from . import infos, rules
 from .records import Record, Value, pack, unpack
@@ -102,11 +101,9 @@ class Client:
             domain.close()
             fabric.close()
 
-        quick = quick_rules(domain)
         return {
             "lease": self._keep(domain, end),
             **rules.domain(domain),
-            **{f"mr.{name}": int(value) for name, value in quick.items() if name != "takes"},
             "nic": rules.process(settings.load(), settings.load_cache()),
         }
 

@@ -1,13 +1,14 @@
-"""Records of what a policy decides: cpp/provider/rules.cpp makes the NIC's configurations of them."""
+"""Records of what a policy decides: the NIC's settings as records of their tables, and what cpp/provider adds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import _nic
-from ..fi.policy import Failure, MessageRules
-from ..flags import AddrFormat, Op
+from ..fi.mr_register import quick_rules
+from ..fi.policy import Failure
+from ..flags import AddrFormat
 from .records import Record, Value
 
 if TYPE_CHECKING:
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
     from ..fi.policy import DomainPolicy
     from ..settings import CacheSettings, Settings
 
-__all__ = ["CALLS", "MESSAGES", "domain", "endpoint", "outcome", "process", "queue"]
-
-CALLS = ("write", "read", "batch", "atomic", "fetch", "compare", "send", "tsend", "recv", "trecv")
-MESSAGES = tuple(name for name in MessageRules._fields if name not in ("tag_bits", "data"))
-_FAMILIES = 3
-_OPS = tuple(op for op in Op if op < Op.NOOP)  # those that the NIC knows: by number, from 0
+__all__ = ["domain", "endpoint", "outcome", "process", "queue"]
 
 _Fields = dict[str, Value]
 
@@ -47,13 +43,11 @@ def domain(of: Domain) -> _Fields:
     """A domain's configuration of the NIC, and the rules of its objects."""
     policy = of.policy
     config = policy.nic_config()
-    statuses = config.pop("statuses")
+    config.regions, _ = quick_rules(of)
     nic = policy.source[0]
     codec = of.provider.addresses
     return {
-        **{name: value if isinstance(value, str) else int(value) for name, value in config.items()},
-        "status.err": [int(err) for err, _ in statuses],
-        "status.prov": [int(prov) for _, prov in statuses],
+        "config": config.to_record(),
         "source.nic": nic,
         "vni": policy.credential.vni,
         "addr_format": int(codec.format),
@@ -93,22 +87,12 @@ def queue(cq: CompletionQueue) -> _Fields:
 def endpoint(ep: Endpoint) -> _Fields:
     """An endpoint's configuration of the NIC, and its options."""
     policy = ep.policy
-    config: dict[str, Any] = policy.nic_config()
+    config = policy.nic_config()
+    config.traffic = _nic.TrafficRules()  # telemetry of a C program's endpoints is not there yet
     nic, pid, vni = policy.address
-    pids, rules = config.pop("pids"), config.pop("rules")
-    config.pop("messages")
-    config.pop("traffic", None)  # telemetry of a C program's endpoints is not there yet
-    accelerated, prefer_numbers, mr_collective = config.pop("collectives")
-    commands, reorder = config.pop("commands", None), config.pop("reorder", None)
-    found: _Fields = {
-        **{name: int(value) for name, value in config.items() if value is not None},
-        "pid_first": pids[0],
-        "pid_last": pids[1],
-        "accelerated": int(accelerated),
-        "prefer_numbers": int(prefer_numbers),
-        "mr_collective": int(mr_collective),
-        "rules": None if rules is None else _op_rules(rules),
-        "messages": None if policy.messages is None else _messages(policy.messages),
+    return {
+        "config": config.to_record(),
+        "messages": int(policy.messages is not None),
         "address.nic": nic,
         "address.pid": pid,
         "address.vni": vni,
@@ -119,11 +103,6 @@ def endpoint(ep: Endpoint) -> _Fields:
         "min_multi_recv_max": getattr(policy, "min_multi_recv_max", (1 << 63) - 1),
         "option": _options(ep),
     }
-    if commands is not None:
-        found["commands.policy"], found["commands.ring"] = commands
-    if reorder is not None:
-        found["reorder"] = list(reorder)
-    return found
 
 
 def _options(ep: Endpoint) -> list[Value]:
@@ -136,39 +115,6 @@ def _options(ep: Endpoint) -> list[Value]:
         except (OSError, ValueError):  # a refusal: it has no value now
             continue
     return found
-
-
-def _messages(rules: MessageRules) -> _Fields:
-    return {name: rules.mode.value if name == "mode" else int(getattr(rules, name)) for name in MESSAGES}
-
-
-def _op_rules(rules: _nic.OpRules) -> _Fields:
-    names = (
-        "iov_max",
-        "rma_iov_max",
-        "atomic_bytes_max",
-        "atomic_count_max",
-        "only_receives_cancel",
-        "fence_needs_cap",
-        "fence_also",
-        "data_key_mask",
-        "data_key_value",
-        "pcie_flag",
-        "pcie_datatypes",
-        "local_lengths",
-    )
-    return {
-        **{name: int(getattr(rules, name)) for name in names},
-        "tag_mask": rules.messages.tag_mask,
-        "message_data": int(rules.messages.data),
-        "key_form": [number for form in rules.key_forms() for number in form],
-        "flags": [rules.flags(call) for call in CALLS],
-        "errno": [rules.errno_of(refusal) for refusal in _nic.Refusal],
-        "refusal": [refusal.value for refusal in _nic.Refusal],
-        "atomics": [rules.atomics(family, int(op)) for family in range(_FAMILIES) for op in _OPS],
-        "flag": [flag for flag, _ in rules.flag_names()],
-        "flag_name": [name for _, name in rules.flag_names()],
-    }
 
 
 def outcome(policy: DomainPolicy, asked: Record) -> Mapping[str, Value]:
