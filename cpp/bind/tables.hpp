@@ -71,7 +71,7 @@ Class<T> register_table(Module& m) {
     if (!has_property(field)) continue;
     type.def_prop_rw(field.name, GetField{&table, &field}, SetField{&table, &field},
                      nb::for_getter(nb::sig(get_signature(field))), nb::for_setter(nb::sig(set_signature(field))),
-                     field.text);
+                     nb::for_setter(nb::arg("value").none()), field.text);
   }
   type.def("replace", replaced, nb::sig(replace_signature(table)), "A copy with other values.")
       .def("to_record", table_record, nb::sig("def to_record(self) -> bytes"),

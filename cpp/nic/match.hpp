@@ -165,7 +165,7 @@ class MatchUnit {
   Posted* cancel(uint64_t context) noexcept;
   void cancel(Posted* posted) noexcept;
   void release(Posted* posted) noexcept {
-    assert(posted->under_way == 0 && posted->state > Posted::State::listed && "no message can match the receive");
+    assert(posted->under_way == 0 && posted->state != Posted::State::listed && "no message can match the receive");
     posted_.give(posted);
   }
   void release(Unexpected* message) noexcept {

@@ -30,6 +30,102 @@ def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool
     Returns (address, nbytes, readonly, device, keepalive) of an object that data-path calls accept as a buffer.
     """
 
+class Limits:
+    """The default limits of a NIC."""
+
+    def __init__(self, *, endpoint_count: int = 4096, domain_count: int = 256, region_count: int = 2097152, region_vni_count: int = 32, iov_count: int = 8, inject_bytes: int = 256, message_bytes: int = 0x7fffffffffffffff, atomic_bytes: int = 4096, cm_bytes: int = 256) -> None: ...
+
+    @property
+    def endpoint_count(self) -> int:
+        """Open endpoints per NIC."""
+
+    @endpoint_count.setter
+    def endpoint_count(self, value: int, /) -> None: ...
+
+    @property
+    def domain_count(self) -> int:
+        """Open domains per NIC."""
+
+    @domain_count.setter
+    def domain_count(self, value: int, /) -> None: ...
+
+    @property
+    def region_count(self) -> int:
+        """Open regions per NIC."""
+
+    @region_count.setter
+    def region_count(self, value: int, /) -> None: ...
+
+    @property
+    def region_vni_count(self) -> int:
+        """VNIs that one region may admit."""
+
+    @region_vni_count.setter
+    def region_vni_count(self, value: int, /) -> None: ...
+
+    @property
+    def iov_count(self) -> int:
+        """Local buffers of one operation; also its remote ranges."""
+
+    @iov_count.setter
+    def iov_count(self, value: int, /) -> None: ...
+
+    @property
+    def inject_bytes(self) -> int:
+        """Default inject_size of an endpoint."""
+
+    @inject_bytes.setter
+    def inject_bytes(self, value: int, /) -> None: ...
+
+    @property
+    def message_bytes(self) -> int:
+        """The most of one operation."""
+
+    @message_bytes.setter
+    def message_bytes(self, value: int, /) -> None: ...
+
+    @property
+    def atomic_bytes(self) -> int:
+        """The most of one atomic operation."""
+
+    @atomic_bytes.setter
+    def atomic_bytes(self, value: int, /) -> None: ...
+
+    @property
+    def cm_bytes(self) -> int:
+        """Private data in a connection request, and in its answer."""
+
+    @cm_bytes.setter
+    def cm_bytes(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> Limits:
+        """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> Limits:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+def limits() -> Limits:
+    """Returns the default limits."""
+
+def tables() -> list[tuple[str, str, list[tuple[int, str, str, str, str, str]]]]:
+    """
+    The tables of settings: (name, text, [(tag, field, type, unit, default, text)]).
+    """
+
+def choices() -> list[tuple[str, str, list[tuple[str, int, str]]]]:
+    """The enumerations of settings: (name, text, [(value, number, text)])."""
+
 class Status(enum.IntEnum):
     """
     How an operation ended. A domain's policy maps each status to the provider's error codes.
@@ -142,84 +238,6 @@ class Status(enum.IntEnum):
 def status_errno(status: Status) -> int:
     """The FI_ code of a status according to the man pages."""
 
-class Limits:
-    """The default limits of a NIC."""
-
-    def __init__(self, *, endpoint_count: int = 4096, domain_count: int = 256, region_count: int = 2097152, region_vni_count: int = 32, iov_count: int = 8, inject_bytes: int = 256, message_bytes: int = 0x7fffffffffffffff, atomic_bytes: int = 4096, cm_bytes: int = 256) -> None: ...
-
-    @property
-    def endpoint_count(self) -> int:
-        """Open endpoints per NIC."""
-
-    @endpoint_count.setter
-    def endpoint_count(self, value: int, /) -> None: ...
-
-    @property
-    def domain_count(self) -> int:
-        """Open domains per NIC."""
-
-    @domain_count.setter
-    def domain_count(self, value: int, /) -> None: ...
-
-    @property
-    def region_count(self) -> int:
-        """Open regions per NIC."""
-
-    @region_count.setter
-    def region_count(self, value: int, /) -> None: ...
-
-    @property
-    def region_vni_count(self) -> int:
-        """VNIs that one region may admit."""
-
-    @region_vni_count.setter
-    def region_vni_count(self, value: int, /) -> None: ...
-
-    @property
-    def iov_count(self) -> int:
-        """Local buffers of one operation; also its remote ranges."""
-
-    @iov_count.setter
-    def iov_count(self, value: int, /) -> None: ...
-
-    @property
-    def inject_bytes(self) -> int:
-        """Default inject_size of an endpoint."""
-
-    @inject_bytes.setter
-    def inject_bytes(self, value: int, /) -> None: ...
-
-    @property
-    def message_bytes(self) -> int:
-        """The most of one operation."""
-
-    @message_bytes.setter
-    def message_bytes(self, value: int, /) -> None: ...
-
-    @property
-    def atomic_bytes(self) -> int:
-        """The most of one atomic operation."""
-
-    @atomic_bytes.setter
-    def atomic_bytes(self, value: int, /) -> None: ...
-
-    @property
-    def cm_bytes(self) -> int:
-        """Private data in a connection request, and in its answer."""
-
-    @cm_bytes.setter
-    def cm_bytes(self, value: int, /) -> None: ...
-
-    def replace(self, **changes: Any) -> Limits:
-        """A copy with other values."""
-
-    def __repr__(self) -> str: ...
-
-    def __eq__(self, other: object, /) -> bool: ...
-
-def limits() -> Limits:
-    """Returns the default limits."""
-
 class MatchMode(enum.Enum):
     """Where the messages of an endpoint are matched: FI_CXI_RX_MATCH_MODE."""
 
@@ -274,6 +292,129 @@ class TargetOrder(enum.Enum):
     relaxed = 2
     """No order."""
 
+class SyncKind(enum.IntEnum):
+    """The kinds of objects that processes share."""
+
+    lock = 1
+    """A lock."""
+
+    semaphore = 2
+    """A semaphore."""
+
+    event = 3
+    """An event."""
+
+    barrier = 4
+    """A barrier."""
+
+    queue = 5
+    """A queue of records."""
+
+class SyncOp(enum.IntEnum):
+    """The calls of such an object."""
+
+    take = 1
+    """lock (a: 1 to take it from the dead), semaphore"""
+
+    release = 2
+    """
+    lock (a: value2 of a take() from the dead: to them again), semaphore (a: permits)
+    """
+
+    set = 3
+    """event"""
+
+    clear = 4
+    """event"""
+
+    wait = 5
+    """event, barrier"""
+
+    withdraw = 6
+    """barrier: ends a wait that has not come to its end (state: of the wait)"""
+
+    abort = 7
+    """barrier"""
+
+    reset = 8
+    """barrier"""
+
+    put = 9
+    """queue: in, a: the record's type"""
+
+    get = 10
+    """queue: out"""
+
+    reserve = 11
+    """
+    queue, for records that are copied outside the guard: a slot to write (a: bytes, b: type); commit
+    """
+
+    commit = 12
+    """queue: a: the slot"""
+
+    claim = 13
+    """queue: a slot to read; free_slot"""
+
+    free_slot = 14
+    """
+    queue: a: the slot. Of a slot to write: its record is never delivered. Of one to read, b: 1: the record becomes the first again; `again` if others have taken later ones. b: 2: also then, by a copy; `again` if the queue is full
+    """
+
+    look = 15
+    """value, value2, value3: what there is"""
+
+    gone = 16
+    """the process for which the owner's NIC has called (token) is lost"""
+
+    close = 17
+    """wakes everyone; every call then ends"""
+
+    put_back = 18
+    """
+    queue: in, a: the record's type: the first record again, for one who got it in vain
+    """
+
+class SyncOutcome(enum.IntEnum):
+    """How a call of such an object ended."""
+
+    done = 0
+    """done"""
+
+    again = 1
+    """not now"""
+
+    died = 2
+    """
+    lock: the process that held it ended; value: its pid, value2: 1 for one that a NIC called for
+    """
+
+    not_holder = 3
+    """lock: value: the pid that holds it"""
+
+    closed = 4
+    """the object is closed"""
+
+    broken = 5
+    """
+    barrier: value: the pid that ended, 0: aborted; value2: 1: reset() while this party waited
+    """
+
+    too_long = 6
+    """queue: value: bytes of the record, or of a slot"""
+
+    damaged = 7
+    """the memory does not hold such an object"""
+
+    no_seat = 8
+    """semaphore: too many processes have permits"""
+
+    canceled = 9
+    """the call waits in the owner's NIC no longer"""
+
+    busy = 10
+    """not now, because another process is changing the object"""
+
 class StatusCode:
     """What an application sees of a status."""
 
@@ -296,6 +437,16 @@ class StatusCode:
     def replace(self, **changes: Any) -> StatusCode:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> StatusCode:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -314,6 +465,16 @@ class StatusMap:
 
     def replace(self, **changes: Any) -> StatusMap:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> StatusMap:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -342,6 +503,16 @@ class AddressText:
 
     def replace(self, **changes: Any) -> AddressText:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> AddressText:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -441,6 +612,16 @@ class RegionRules:
 
     def replace(self, **changes: Any) -> RegionRules:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> RegionRules:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -570,6 +751,16 @@ class DomainConfig:
     def replace(self, **changes: Any) -> DomainConfig:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> DomainConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -609,6 +800,16 @@ class RxBufferConfig:
 
     def replace(self, **changes: Any) -> RxBufferConfig:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> RxBufferConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -714,6 +915,16 @@ class TrafficRules:
     def replace(self, **changes: Any) -> TrafficRules:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> TrafficRules:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -768,6 +979,16 @@ class ReorderConfig:
     def replace(self, **changes: Any) -> ReorderConfig:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> ReorderConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -795,6 +1016,16 @@ class PidRange:
 
     def replace(self, **changes: Any) -> PidRange:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> PidRange:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -828,6 +1059,16 @@ class CommandQueueConfig:
 
     def replace(self, **changes: Any) -> CommandQueueConfig:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> CommandQueueConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -886,6 +1127,16 @@ class QueueConfig:
 
     def replace(self, **changes: Any) -> QueueConfig:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> QueueConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -963,6 +1214,16 @@ class CounterConfig:
 
     def replace(self, **changes: Any) -> CounterConfig:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> CounterConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -1160,6 +1421,16 @@ class EndpointConfig:
 
     def replace(self, **changes: Any) -> EndpointConfig:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> EndpointConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -1598,12 +1869,16 @@ class CmKind(enum.IntEnum):
     """The kinds of messages by which endpoints connect."""
 
     request = 1
+    """A peer wants a connection."""
 
     accept = 2
+    """The peer has accepted."""
 
     reject = 3
+    """The peer has rejected."""
 
     shutdown = 4
+    """The peer has ended the connection."""
 
     delivered = 16
     """The peer's NIC has received our message."""
@@ -2292,6 +2567,16 @@ class MsgRules:
     def replace(self, **changes: Any) -> MsgRules:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> MsgRules:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -2338,6 +2623,16 @@ class KeyForm:
 
     def replace(self, **changes: Any) -> KeyForm:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> KeyForm:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -2507,6 +2802,16 @@ class OpRules:
     def replace(self, **changes: Any) -> OpRules:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> OpRules:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -2605,6 +2910,16 @@ class RxModeConfig:
     def replace(self, **changes: Any) -> RxModeConfig:
         """A copy with other values."""
 
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> RxModeConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
     def __repr__(self) -> str: ...
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -2617,7 +2932,7 @@ class MessageConfig:
     @property
     def eager_max(self) -> int:
         """
-        Longer messages are pulled by the receiver. At most the payload of one frame; more is cut to that.
+        Longer messages wait in the sender's memory until a receive takes them; the receiver has shorter ones at once.
         """
 
     @eager_max.setter
@@ -2625,7 +2940,9 @@ class MessageConfig:
 
     @property
     def eager_part(self) -> int:
-        """What such a message brings along; cut likewise."""
+        """
+        What a message of several frames brings along. At most the payload of one frame; more is cut to that.
+        """
 
     @eager_part.setter
     def eager_part(self, value: int, /) -> None: ...
@@ -2800,6 +3117,16 @@ class MessageConfig:
 
     def replace(self, **changes: Any) -> MessageConfig:
         """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> MessageConfig:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
 
     def __repr__(self) -> str: ...
 
@@ -3314,6 +3641,17 @@ class EndpointCore:
         """
 
     def close(self) -> None: ...
+
+def select_part(key: object, shape: tuple[int, ...], strides: tuple[int, ...], /) -> tuple[int, tuple[int, ...], tuple[int, ...]] | int:
+    """
+    What a[key] selects of an array of this shape and these byte strides, as (byte offset, shape, byte strides); or
+    the number of the item of the key that is no index. Raises IndexError.
+    """
+
+def pieces_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, /) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """
+    A selection that has elements as equal pieces of memory: (bytes of a piece, shape, byte strides of their starts).
+    """
 
 class Adder:
     """

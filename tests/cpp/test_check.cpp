@@ -6,6 +6,7 @@
 #include "base/slab.hpp"
 #include "death.hpp"
 #include "fabric.hpp"
+#include "host/host.hpp"
 #include "mem/ledger.hpp"
 #include "nic/match.hpp"
 #include "nic/rx.hpp"
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(receive_context_whose_credits_are_wrong_ends_the_process) {
       },
       check);
   sees("a connection's flows are counted", make, [](State& s) { ++s.context.flows_of_[1]; }, check);
-  sees("a kept message has room", make, [](State& s) { s.context.buffers_.give(0); }, check);
+  sees("a kept message has room", make, [](State& s) { s.context.buffers_.give(s.context.buffers_.current_); }, check);
 }
 
 BOOST_AUTO_TEST_CASE(memory_table_that_contradicts_itself_ends_the_process) {
@@ -166,7 +167,7 @@ BOOST_AUTO_TEST_CASE(memory_table_that_contradicts_itself_ends_the_process) {
 BOOST_AUTO_TEST_CASE(ledger_with_wrong_sums_ends_the_process) {
   struct State {
     UniqueFd fd = make_memfd("weft-ledger-of-a-test", mem::Ledger::bytes());
-    mem::Ledger book{fd.get()};
+    mem::Ledger book{fd.get(), host::calendar()};
   };
   const auto make = [] {
     auto state = std::make_unique<State>();

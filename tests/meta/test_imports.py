@@ -38,7 +38,7 @@ BIND_ONLY = re.compile(r"^(Python\.h|structmember\.h|nanobind/|numpy/|pybind11/)
 FOREIGN = re.compile(r"^(boost/|fmt/|absl/|gtest/)")
 # Time, randomness and the environment come from outside, so that one seed replays a whole fabric: only the composition
 # root and the seam read them.
-ROOTS = {"host", "bind"}
+ROOTS = {"host", "bind", "provider"}
 NEVER = re.compile(
     r"\b(clock_gettime|clock_getres|gettimeofday|timespec_get|(?:steady|system|high_resolution)_clock::now|__rdtscp?"
     r"|__builtin_ia32_rdtscp?|random_device|getrandom|getentropy|arc4random|drand48|rand_r|getenv|secure_getenv|environ"
