@@ -169,7 +169,7 @@ class Node {
     log("%s", nic_->snapshot().substr(0, 400).c_str());
   }
   [[nodiscard]] size_t under_way() const { return taken_.size(); }
-  // Besides messages, which may wait for their counterpart for ever.
+  // Besides messages, which may wait for their counterpart for ever, and accesses that wait for messages.
   [[nodiscard]] size_t accesses_under_way() const {
     return static_cast<size_t>(
         std::ranges::count_if(taken_, [&](const auto& one) { return !messages_.contains(one.first); }));
@@ -255,6 +255,7 @@ class Node {
     a.remote = {{seed.below(kRegionBytes - kBufferBytes / 2), bytes, kKey + (seed.one_in(12) ? 2 : seed.below(2))}};
     a.flags = seed.one_in(8) ? flag::kFence : 0;
     a.context = context_;
+    if (a.flags != 0) messages_.insert(context_);  // a fence waits for messages
     note(kind == OpKind::write ? "write" : "read", dest, bytes, post(ep, a));
   }
   void atomic(Seeded& seed, nic::Endpoint& ep, uint64_t dest) {
