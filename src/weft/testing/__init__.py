@@ -30,9 +30,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .._extras import needed
-
-with needed("weft.testing"):
+try:
     from .plugin import cxi_domain as cxi_domain
     from .plugin import cxi_hints as cxi_hints
     from .plugin import cxi_host as cxi_host
@@ -42,6 +40,12 @@ with needed("weft.testing"):
     from .plugin import weft_domain as weft_domain
     from .plugin import weft_hints as weft_hints
     from .plugin import weft_pair as weft_pair
+except ModuleNotFoundError as _error:
+    from .._extras import missing  # not before: pytest imports this package in every run
+
+    if (_text := missing(_error, "weft.testing")) is None:
+        raise
+    raise ModuleNotFoundError(_text, name=_error.name) from None
 
 _NAMES = {
     "FabricManager": "manager",
