@@ -31,7 +31,6 @@ ROOMS = {
     "ring": ("procs/test_close.py", "fi/test_msg.py"),
     "sync": ("share/test_coordination.py", "procs/test_coordination.py"),
     "ucp": ("ucp",),
-    "array": ("share",),
     "wire": ("fi/test_rma.py", "cxi/test_addresses.py"),
 }
 BIND = {"ofi": ("ofi",), "ucp": ("ucp",), "elements": ("share",), "sync": ROOMS["sync"]}

@@ -90,7 +90,8 @@ struct MessageConfig {
   WEFT_FIELD(1, eager_max, uint64_t, 16384, bytes,
              "Longer messages wait in the sender's memory until a receive takes them; the receiver has shorter ones at "
              "once.");
-  WEFT_FIELD(2, eager_part, uint64_t, 0, bytes, "What a message of several frames brings along. At most the payload of one frame; more is cut to that.");
+  WEFT_FIELD(2, eager_part, uint64_t, 0, bytes,
+             "What a message of several frames brings along. At most the payload of one frame; more is cut to that.");
   WEFT_FIELD(3, copy_max, uint64_t, 256, bytes,
              "Messages up to this length are copied by the call if they cannot be sent at once.");
   WEFT_FIELD(4, tagged_ids, uint32_t, 0, none,

@@ -75,7 +75,7 @@ struct RxEntry {
   Status status = Status::ok;
   StatusCode code{0, 0};       // of the status
   StatusCode no_source{0, 0};  // of Status::no_source
-  uint64_t cut = 0;                  // bytes that did not fit
+  uint64_t cut = 0;            // bytes that did not fit
   // What was asked, what was found. Throws std::bad_alloc.
   [[nodiscard]] std::string describe(Status failed) const;
 };

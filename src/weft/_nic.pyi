@@ -7,6 +7,7 @@ import enum
 from typing import overload
 
 
+import builtins
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -801,11 +802,11 @@ class RxBufferConfig:
     def replace(self, **changes: Any) -> RxBufferConfig:
         """A copy with other values."""
 
-    def to_record(self) -> bytes:
+    def to_record(self) -> builtins.bytes:
         """The settings as bytes, for another process (cpp/base/record.hpp)."""
 
     @staticmethod
-    def from_record(record: bytes) -> RxBufferConfig:
+    def from_record(record: builtins.bytes) -> RxBufferConfig:
         """
         The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
         version of Weft, or are a record of another table.
