@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(test_watches_of_all_ages_share_their_looks) {
 BOOST_AUTO_TEST_CASE(test_engine_sleeps_again_when_the_last_watch_has_ended) {
   constexpr Path kStrict[] = {Path::strict};
   on_paths(kStrict, [](Pair& pair) {
-    (void)watch_zero(pair, 512);
+    const Asked watched = watch_zero(pair, 512);
     CallRequest cancel = request_of(sync::Op::take, wire::kCallCancel);
     cancel.a = 9;
     const Asked canceled = ask(pair, cancel);
