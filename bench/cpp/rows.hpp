@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cache.hpp"
 #include "host/pacer.hpp"
 
 namespace weft::bench {

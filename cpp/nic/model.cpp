@@ -17,4 +17,9 @@ Model::Model(const EndpointConfig& config, const Aliases& aliases) {
   }
 }
 
+void Model::count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
+                          uint64_t flags, uint64_t bytes, bool event, bool framed) noexcept {
+  parts_->traffic.count(route, kind, family, datatype, key, flags, bytes, event, framed);
+}
+
 }  // namespace weft::nic

@@ -46,7 +46,7 @@ class Model {
   void count(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key, uint64_t flags,
              uint64_t bytes, bool event, bool framed) noexcept {
     if (parts_ != nullptr) [[unlikely]]
-      parts_->traffic.count(route, kind, family, datatype, key, flags, bytes, event, framed);
+      count_traffic(route, kind, family, datatype, key, flags, bytes, event, framed);
   }
   void count_message(uint64_t flags, uint64_t bytes) noexcept {
     if (parts_ != nullptr) [[unlikely]]
@@ -63,6 +63,10 @@ class Model {
   }
 
  private:
+  // Out of line: inlined, it cost every put 2 ns, for registers that the call saves.
+  [[gnu::noinline]] void count_traffic(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
+                                       uint64_t flags, uint64_t bytes, bool event, bool framed) noexcept;
+
   struct Parts {
     Parts(const EndpointConfig& config, const Aliases& aliases);
     Traffic traffic;

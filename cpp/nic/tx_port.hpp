@@ -232,8 +232,9 @@ class TxPort {
   [[nodiscard]] bool fence_holds(const Flow& flow, uint64_t sequence) const noexcept;
   std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
   // HOT. Mover::pointer(), if the links are up.
-  [[nodiscard]] std::byte* pointer_to(const Route& route, uint64_t key, uint64_t addr, uint64_t length,
-                                      uint32_t want) const noexcept {
+  // Inlined by force: as a call, this costs a put of eight bytes a fifth of its time.
+  [[nodiscard]] [[gnu::always_inline]] std::byte* pointer_to(const Route& route, uint64_t key, uint64_t addr,
+                                                             uint64_t length, uint32_t want) const noexcept {
     return model_.flows(route) ? Mover::pointer(route, key, addr, length, want) : nullptr;
   }
   // now.cpp.
