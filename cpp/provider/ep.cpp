@@ -139,8 +139,7 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
   }
 }
 
-// ---- options
-// -----------------------------------------------------------------------------------------------------------
+// ---- options --------------------------------------------------------------------------------------------------------
 
 ssize_t ep_cancel(ofi::Fid* fid, void* context) {
   Ep& ep = of(as<ofi::FidEp>(fid));
@@ -185,8 +184,7 @@ int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t leng
   return 0;
 }
 
-// ---- addresses
-// ---------------------------------------------------------------------------------------------------------
+// ---- addresses ------------------------------------------------------------------------------------------------------
 
 int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
   const Ep& ep = of(as<ofi::FidEp>(fid));

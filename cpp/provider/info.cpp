@@ -132,8 +132,7 @@ void* copy_bytes(std::string_view bytes) noexcept {
   return copy;
 }
 
-// ---- struct fid_nic
-// ---------------------------------------------------------------------------------------------------
+// ---- struct fid_nic -------------------------------------------------------------------------------------------------
 
 // libfabric closes an fi_info's NIC with the fi_info, and copies it by FI_DUP.
 struct InfoNic {

@@ -17,8 +17,7 @@ int mr_refuse(const Domain& d, const char* call, int number, const std::string& 
   return refuse(d.fabric->front, Subject::mr, call, number, text);
 }
 
-// ---- keys of the provider
-// --------------------------------------------------------------------------------------------
+// ---- keys of the provider -------------------------------------------------------------------------------------------
 
 int32_t take_number(Keys& keys) {
   const std::lock_guard guard(keys.lock);
@@ -83,8 +82,7 @@ void enable_region(Mr& mr) {
   }
 }
 
-// ---- calls on regions
-// ------------------------------------------------------------------------------------------------
+// ---- calls on regions -----------------------------------------------------------------------------------------------
 
 int mr_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<MrShell*>(fid);
@@ -179,8 +177,7 @@ ofi::FidOps make_mr_fid_ops() noexcept {
 }
 ofi::FidOps g_mr_fid_ops = make_mr_fid_ops();
 
-// ---- registering
-// -------------------------------------------------------------------------------------------------------
+// ---- registering ----------------------------------------------------------------------------------------------------
 
 int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64_t flags, uint64_t* key, bool remote) {
   const Record& r = d.rules;

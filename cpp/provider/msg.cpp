@@ -120,8 +120,7 @@ ssize_t recv_list(Ep& ep, const char* name, const iovec* iov, void** desc, size_
   return run(ep, name, r);
 }
 
-// ---- fi_msg(3)
-// -------------------------------------------------------------------------------------------------------
+// ---- fi_msg(3) ------------------------------------------------------------------------------------------------------
 
 ssize_t msg_recv(ofi::FidEp* fid, void* buf, size_t length, void* desc, ofi::Addr source, void* context) {
   return recv_one<false>(of(fid), "fi_recv", {buf, length, desc, source, 0, 0, context});
@@ -154,8 +153,7 @@ ssize_t msg_injectdata(ofi::FidEp* fid, const void* buf, size_t length, uint64_t
                                true);
 }
 
-// ---- fi_tagged(3)
-// ----------------------------------------------------------------------------------------------------
+// ---- fi_tagged(3) ---------------------------------------------------------------------------------------------------
 
 ssize_t tagged_recv(ofi::FidEp* fid, void* buf, size_t length, void* desc, ofi::Addr source, uint64_t tag,
                     uint64_t ignore, void* context) {

@@ -217,8 +217,7 @@ size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char 
 bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::EpAddress* out, bool* has_pid) noexcept;
 size_t address_size(const Domain& domain, const void* bytes) noexcept;
 
-// ---- calls that do not exist
-// -----------------------------------------------------------------------------------------
+// ---- calls that do not exist ----------------------------------------------------------------------------------------
 
 // Inline functions of libfabric call through most pointers without a check, so every table is full.
 template <typename F>
