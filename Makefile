@@ -191,7 +191,10 @@ test-near: cpp-tests ext $(VENV)/.test
 	  $(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short && \
 	  $(PYTEST) --dist worksteal -m 'not alone and not sweep' $$near $(PYTEST_ARGS)
 
-test-long: ext $(VENV)/.test
+# The microbenchmarks run here once, for their outcome alone: nothing else in .ci/run compiles them.
+test-long: ext build/check/.configured $(VENV)/.test
+	@$(call COMPILE,check,the microbenchmarks,weft_microbench)
+	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_microbench > build/check/microbench.txt
 	@$(PYTEST) --dist worksteal -m 'long and not alone and not sweep' $(PYTEST_ARGS)
 
 test-sweeps: ext $(VENV)/.test
