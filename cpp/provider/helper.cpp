@@ -93,6 +93,34 @@ std::string folder_of_user() {
   return temporary + "/weft-" + std::to_string(::geteuid());
 }
 
+// The address of a socket in a folder. A path of more than 107 bytes does not fit into one: the folder's descriptor,
+// which is held as long as the address is used, stands for it then.
+class Address {
+ public:
+  Address(const std::string& folder, const std::string& name) noexcept {
+    std::string path = folder + name;
+    if (path.size() >= sizeof(of_.sun_path)) {
+      folder_ = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+      path = "/proc/self/fd/" + std::to_string(folder_) + name;
+    }
+    of_.sun_family = AF_UNIX;
+    std::memcpy(of_.sun_path, path.c_str(), std::min(path.size() + 1, sizeof(of_.sun_path) - 1));
+  }
+  ~Address() {
+    if (folder_ >= 0) ::close(folder_);
+  }
+  Address(const Address&) = delete;
+  Address& operator=(const Address&) = delete;
+
+  bool connect(int fd) const noexcept {
+    return ::connect(fd, reinterpret_cast<const sockaddr*>(&of_), sizeof(of_)) == 0;
+  }
+
+ private:
+  sockaddr_un of_{};
+  int folder_ = -1;
+};
+
 bool is_file(const std::string& path) noexcept {
   return ::access(path.c_str(), X_OK) == 0;
 }
@@ -202,18 +230,12 @@ bool Helper::connect(std::string* why) {
   }
   if (fd_ >= 0) return true;
   const std::string folder = folder_of_user();
-  const std::string path = folder + "/policy-" + hash_of_environment() + ".sock";
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
+  const std::string name = "/policy-" + hash_of_environment() + ".sock", path = folder + name;
   if (!private_folder(folder)) {
     *why = folder + " is not a folder of this user alone (mode 0700)\n  try: another XDG_RUNTIME_DIR or TMPDIR";
     return false;
   }
-  if (path.size() >= sizeof(address.sun_path)) {
-    *why = path + " is too long for a socket's name\n  try: a shorter XDG_RUNTIME_DIR or TMPDIR";
-    return false;
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const Address address(folder, name);
   const uint64_t deadline = monotonic_ns() + kStartNs;
   uint64_t started = 0;
   for (;;) {
@@ -222,7 +244,7 @@ bool Helper::connect(std::string* why) {
       *why = std::string("no socket: ") + std::strerror(errno);
       return false;
     }
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    if (address.connect(fd)) {
       ucred peer{};
       socklen_t size = sizeof(peer);
       if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid()) {

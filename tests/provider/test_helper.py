@@ -162,6 +162,15 @@ def test_programs_of_one_environment_share_a_helper(programs: Path, tmp_path: Pa
     assert len(list((run / "weft").glob("policy-*.sock"))) == 2
 
 
+def test_helper_is_found_in_a_folder_whose_path_no_socket_address_holds(programs: Path, tmp_path: Path) -> None:
+    run = tmp_path / ("a" * 60) / ("b" * 60)
+    run.mkdir(mode=0o700, parents=True)
+    env = support.environment("weft", XDG_RUNTIME_DIR=str(run))
+    for _ in range(2):
+        support.run(support.compiled("info", programs), "weft", "own", env=env)
+    assert len(list((run / "weft").glob("policy-*.sock"))) == 1
+
+
 def test_folder_that_others_may_write_to_is_refused(programs: Path, tmp_path: Path) -> None:
     program = support.compiled("info", programs)
     (tmp_path / "weft").mkdir()

@@ -22,6 +22,7 @@ IDLE_S = 10.0
 _LENGTH = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 QUESTION_BYTES_MAX = 1 << 22
+_PATH_BYTES_MAX = 108  # of struct sockaddr_un, with its final zero
 
 
 class Server:
@@ -49,7 +50,7 @@ class Server:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()  # of a helper that was killed
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-                listener.bind(str(self.path))
+                _bind(listener, self.path)
                 os.chmod(self.path, 0o600)
                 listener.listen(256)
                 listener.settimeout(self.idle_s)
@@ -95,6 +96,21 @@ class Server:
             client.close()
             with self._lock:
                 self._clients -= 1
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Bind a socket to a path of any length.
+
+    Its folder's descriptor stands for a path that does not fit into a socket's address.
+    """
+    if len(os.fsencode(path)) < _PATH_BYTES_MAX:
+        listener.bind(str(path))
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
 
 
 def _receive(connection: socket.socket) -> bytes | None:
