@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pickle
@@ -29,6 +30,7 @@ _Form = tuple[np.dtype[Any], tuple[int, ...]]
 _BYTES, _PICKLE, _RECORD = 0, 1, 2
 """Types of records."""
 _SLOTS, _NBYTES = 1024, 1024
+_FIRST_AGAIN = 2  # of _FREE: the record of the slot is not read, and is the next one again
 # On paths other than load/store, records up to this size travel with their call; longer ones are read or written in the
 # slot that the call has reserved.
 _INLINE = CALL_BYTES_MAX
@@ -255,13 +257,13 @@ class Queue(SyncObject, _nic.QueueCore):
             if found.outcome == AGAIN:
                 raise self._full("aput", patience)
             return
-        found = await self._ado("aput", _RESERVE, nbytes, kind, timeout=patience, undo=self._aunclaim)
+        found = await self._ado("aput", _RESERVE, nbytes, kind, timeout=patience, undo=self._aunreserve)
         if found.outcome == AGAIN:
             raise self._full("aput", patience)
         try:
             await self._array.at[found.value2 : found.value2 + nbytes].awrite(np.frombuffer(data, np.uint8))
         except BaseException:
-            calls.later(self._agive_back(found.value))  # not in this task, which may be being canceled
+            calls.later(self._agive_up(found.value))  # not in this task, which may be being canceled
             raise
         await self._ado("aput", _COMMIT, found.value)
 
@@ -284,7 +286,7 @@ class Queue(SyncObject, _nic.QueueCore):
         try:
             data = (await self._array.at[found.value2 : found.value2 + found.state].aread()).tobytes()
         except BaseException:
-            calls.later(self._agive_back(found.value))
+            calls.later(self._aput_first(found.value))
             raise
         await self._ado("aget", _FREE, found.value)
         return self._unpack(data, found.value3, target, None, "aget")
@@ -297,13 +299,21 @@ class Queue(SyncObject, _nic.QueueCore):
 
     async def _aunclaim(self, late: Answer) -> None:
         if late.outcome == DONE:
-            await self._agive_back(late.value)
+            await self._aput_first(late.value)
 
-    async def _agive_back(self, slot: int) -> None:
-        try:
-            await self._ado("queue", _FREE, slot)
-        except errors.FabricError:
-            pass
+    async def _aput_first(self, slot: int) -> None:
+        """Make the record of a claimed slot the next one, as soon as there is room for it."""
+        with contextlib.suppress(errors.FabricError):
+            await self._ado("aget", _FREE, slot, _FIRST_AGAIN, timeout=None)
+
+    async def _aunreserve(self, late: Answer) -> None:
+        if late.outcome == DONE:
+            await self._agive_up(late.value)
+
+    async def _agive_up(self, slot: int) -> None:
+        """Free a reserved slot that was not filled."""
+        with contextlib.suppress(errors.FabricError):
+            await self._ado("aput", _FREE, slot)
 
     # ---- items ------------------------------------------------------------------------------------------------------
 
