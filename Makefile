@@ -9,6 +9,7 @@
 #   make test-libfabric2  the same tests over the libfabric 2.x that MPICH's wheel carries
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
+#   make locks        Clang reads which lock guards what (cpp/base/guarded.hpp), and fails where code does not hold it
 #   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes);
 #                     of an extension with link-time optimisation, as wheels have it
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
@@ -61,7 +62,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
+.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -244,6 +245,13 @@ lint: $(VENV)/.lint
 	@$(call LIMIT,300) $(VENV)/bin/mypy --strict src
 	@$(if $(CPP_FORMATTED),$(call LIMIT,120) $(VENV)/bin/clang-format --dry-run -Werror $(CPP_FORMATTED))
 	@$(call LIMIT,120) $(PY) -m pytest -q -p no:cacheprovider tests/meta/test_imports.py tests/meta/test_commits.py
+
+LOCKED = $(filter-out cpp/bind/%,$(wildcard cpp/*/*.cpp))
+
+locks: $(VENV)/.lint
+	@mkdir -p build && printf '%s\n' $(LOCKED) | $(call LIMIT,900) xargs -P $(JOBS) -n 6 sh -c \
+	  '$(VENV)/bin/clang-tidy --quiet --checks=-*,bugprone-unused-raii,clang-diagnostic-* --warnings-as-errors=* "$$@" \
+	  -- -std=c++20 -Icpp -Wthread-safety 2>> build/locks.log' clang-tidy
 
 format: $(VENV)/.lint
 	@$(VENV)/bin/ruff check --fix-only --quiet $(wildcard $(PY_LINTED))

@@ -7,6 +7,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "base/guarded.hpp"
 #include "base/lock_rank.hpp"
 #include "base/spinlock.hpp"
 
@@ -28,31 +29,33 @@ void require(const LockRank& rank, const void* lock) noexcept;  // ends the proc
 }  // namespace held_locks
 
 template <typename Lock, const LockRank& rank>
-class Ranked {
+class LOCK_CLASS Ranked {
  public:
-  [[gnu::always_inline]] void lock() noexcept(noexcept(std::declval<Lock&>().lock())) {
+  [[gnu::always_inline]] void lock() noexcept(noexcept(std::declval<Lock&>().lock())) ACQUIRE() UNCHECKED {
     held_locks::check(rank);
     lock_.lock();
     held_locks::add(rank, this);
   }
   // Never waits, so the order of ranks does not matter to this call.
-  bool try_lock() noexcept {
+  bool try_lock() noexcept TRY_ACQUIRE(true) UNCHECKED {
     if (!lock_.try_lock()) return false;
     held_locks::add(rank, this);
     return true;
   }
-  [[gnu::always_inline]] void unlock() noexcept {
+  [[gnu::always_inline]] void unlock() noexcept RELEASE() UNCHECKED {
     held_locks::remove(this);
     lock_.unlock();
   }
-  void lock_shared()
+  ACQUIRE_SHARED()
+  UNCHECKED void lock_shared()
     requires requires(Lock& of) { of.lock_shared(); }
   {
     held_locks::check(rank);
     lock_.lock_shared();
     held_locks::add(rank, this);
   }
-  void unlock_shared() noexcept
+  RELEASE_SHARED()
+  UNCHECKED void unlock_shared() noexcept
     requires requires(Lock& of) { of.lock_shared(); }
   {
     held_locks::remove(this);
@@ -65,12 +68,40 @@ class Ranked {
   void unlock_after_fork() noexcept { lock_.unlock(); }
 
   // In builds with assertions: ends the process unless the calling thread holds the lock.
-  void assert_held() const noexcept { held_locks::require(rank, this); }
+  void assert_held() const noexcept ASSERT_HELD() { held_locks::require(rank, this); }
   // The lock alone, without its rank: for condition variables, in a thread that takes no other lock.
   [[nodiscard]] Lock& plain() noexcept { return lock_; }
 
  private:
   Lock lock_;
+};
+
+// Holds a lock from here to the end of the block.
+template <typename Lock>
+class GUARD_CLASS Guard {
+ public:
+  [[gnu::always_inline]] explicit Guard(Lock& lock) noexcept(noexcept(lock.lock())) ACQUIRE(lock) : lock_(lock) {
+    lock_.lock();
+  }
+  [[gnu::always_inline]] ~Guard() RELEASE() { lock_.unlock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+// The same, with other readers.
+template <typename Lock>
+class GUARD_CLASS SharedGuard {
+ public:
+  explicit SharedGuard(Lock& lock) ACQUIRE_SHARED(lock) : lock_(lock) { lock_.lock_shared(); }
+  ~SharedGuard() RELEASE() { lock_.unlock_shared(); }
+  SharedGuard(const SharedGuard&) = delete;
+  SharedGuard& operator=(const SharedGuard&) = delete;
+
+ private:
+  Lock& lock_;
 };
 
 template <const LockRank& rank>

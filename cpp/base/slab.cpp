@@ -28,27 +28,27 @@ namespace weft {
 namespace {
 
 RankedSpin<lock_rank::kSlabs> g_all_lock;
-Slab* g_all = nullptr;
+Slab* g_all GUARDED_BY(g_all_lock) = nullptr;
 
 }  // namespace
 
 // A fork waits for threads in take() and give(), so that the child finds every slab whole and unlocked.
 struct SlabsAtFork {
-  static void before() {
+  static void before() UNCHECKED {
     g_all_lock.lock_at_fork();
     for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.lock_at_fork();
   }
-  static void after() {
+  static void after() UNCHECKED {
     for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->lock_.unlock_after_fork();
     g_all_lock.unlock_after_fork();
   }
   static void enter(Slab* slab) {
-    const std::lock_guard lock(g_all_lock);
+    const Guard lock(g_all_lock);
     slab->next_ = g_all;
     g_all = slab;
   }
   static void leave(Slab* slab) {
-    const std::lock_guard lock(g_all_lock);
+    const Guard lock(g_all_lock);
     Slab** at = &g_all;
     while (*at != slab) at = &(*at)->next_;
     *at = slab->next_;
@@ -77,6 +77,7 @@ Slab::~Slab() {
 }
 
 void Slab::list(Block* block) noexcept {
+  lock_.assert_held();
   block->previous = nullptr;
   block->next = open_;
   if (open_ != nullptr) open_->previous = block;
@@ -116,7 +117,7 @@ void Slab::free_block(Block* block) noexcept {
 
 void* Slab::take() {
   if constexpr (WEFT_SLAB_PLAIN) return ::operator new(slot_bytes_);
-  const std::lock_guard lock(lock_);
+  const Guard lock(lock_);
   Block* block = open_;
   if (block == nullptr) [[unlikely]] {
     block = spare_ != nullptr ? spare_ : new_block();
@@ -143,7 +144,7 @@ void Slab::give(void* slot) noexcept {
     ::operator delete(slot);
     return;
   }
-  const std::lock_guard lock(lock_);
+  const Guard lock(lock_);
   auto* block = reinterpret_cast<Block*>(reinterpret_cast<uintptr_t>(slot) & ~(kBlockBytes - 1));
   assert(block->taken != 0 && "a slot is given once");
   auto* freed = static_cast<Slot*>(slot);
@@ -173,7 +174,7 @@ void Slab::retire(Block* block) noexcept {
 
 #if !defined(NDEBUG)
 void Slab::check() {
-  const std::lock_guard lock(lock_);
+  const Guard lock(lock_);
   size_t listed = 0;
   const Block* before = nullptr;
   for (const Block* block = open_; block != nullptr; before = block, block = block->next) {
@@ -192,7 +193,7 @@ void Slab::check() {
 }
 
 void Slab::check_all() {
-  const std::lock_guard lock(g_all_lock);
+  const Guard lock(g_all_lock);
   for (Slab* slab = g_all; slab != nullptr; slab = slab->next_) slab->check();
 }
 #endif

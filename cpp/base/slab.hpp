@@ -26,7 +26,10 @@ class Slab {
   void* take();
   void give(void* slot) noexcept;
 
-  [[nodiscard]] size_t blocks() const noexcept { return blocks_; }
+  [[nodiscard]] size_t blocks() noexcept {
+    const Guard lock(lock_);
+    return blocks_;
+  }
   [[nodiscard]] size_t slots_per_block() const noexcept { return slots_; }
 #if !defined(NDEBUG)
   void check();
@@ -57,9 +60,9 @@ class Slab {
 
   RankedSpin<lock_rank::kSlab> lock_;
   size_t slot_bytes_, slots_;
-  Block* open_ = nullptr;   // blocks with free slots; the first serves take()
-  Block* spare_ = nullptr;  // one block without taken slots, out of the list
-  size_t blocks_ = 0;
+  Block* open_ GUARDED_BY(lock_) = nullptr;   // blocks with free slots; the first serves take()
+  Block* spare_ GUARDED_BY(lock_) = nullptr;  // one block without taken slots, out of the list
+  size_t blocks_ GUARDED_BY(lock_) = 0;
   Slab* next_ = nullptr;  // all slabs, for forks
 
   friend struct SlabsAtFork;

@@ -59,7 +59,15 @@ void send_file(int viewer, int file) noexcept {
 
 }  // namespace
 
-ViewerSocket::ViewerSocket(Random& random, link::EpollWaiter& waiter) noexcept try {
+ViewerSocket::ViewerSocket(Random& random, link::EpollWaiter& waiter) noexcept {
+  try {
+    listen(random, waiter);
+  } catch (const std::exception&) {  // no memory for the name
+    fd_.reset();
+  }
+}
+
+void ViewerSocket::listen(Random& random, link::EpollWaiter& waiter) {
   char name[64];
   const int length = std::snprintf(name, sizeof(name), "weft.top.%u.%d.%016llx", static_cast<unsigned>(::geteuid()),
                                    static_cast<int>(::getpid()), static_cast<unsigned long long>(random.next()));
@@ -75,8 +83,6 @@ ViewerSocket::ViewerSocket(Random& random, link::EpollWaiter& waiter) noexcept t
   }
   waiter.watch(fd.get(), &asked_);
   fd_ = std::move(fd);
-} catch (const std::exception&) {
-  fd_.reset();
 }
 
 size_t ViewerSocket::answer(nic::Nic& nic) noexcept try {

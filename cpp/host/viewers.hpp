@@ -29,6 +29,8 @@ class ViewerSocket final : public nic::Viewers {
 
  private:
   static constexpr uint32_t kRoundsBetweenLooks = 64;
+  void listen(Random& random, link::EpollWaiter& waiter);
+
   std::string name_;
   UniqueFd fd_;
   std::atomic<bool> asked_{false};  // set by the waiter

@@ -10,18 +10,19 @@
 namespace weft::link {
 
 uint32_t Routes::add(const Route& route) {
+  lock_.assert_held();
   const auto [it, added] = numbers_.try_emplace(route, wire::kRemoteNic + static_cast<uint32_t>(routes_.size()));
   if (added) routes_.push_back(route);
   return it->second;
 }
 
 uint32_t Routes::number(const Route& route) {
-  const std::lock_guard lock(lock_);
+  const Guard lock(lock_);
   return add(route);
 }
 
 uint32_t Routes::told_number(const Route& route) {
-  const std::lock_guard lock(lock_);
+  const Guard lock(lock_);
   if (const auto known = numbers_.find(route); known != numbers_.end()) return known->second;
   uint32_t& told = told_[route.host];
   if (told >= kToldNicsMax) return wire::kUnknownNic;
@@ -31,7 +32,7 @@ uint32_t Routes::told_number(const Route& route) {
 
 std::optional<Route> Routes::find(uint32_t nic) const {
   if (nic < wire::kRemoteNic) return std::nullopt;
-  const std::lock_guard lock(lock_);
+  const Guard lock(lock_);
   const size_t at = nic - wire::kRemoteNic;
   if (at >= routes_.size()) return std::nullopt;
   return routes_[at];

@@ -48,9 +48,10 @@ class Routes {
   uint32_t add(const Route& route);  // requires the lock
 
   mutable RankedMutex<lock_rank::kRoutes> lock_;
-  std::map<Route, uint32_t> numbers_;
-  std::vector<Route> routes_;
-  std::map<wire::HostAddress, uint32_t> told_;  // how many numbers each listening process of a host has used
+  std::map<Route, uint32_t> numbers_ GUARDED_BY(lock_);
+  std::vector<Route> routes_ GUARDED_BY(lock_);
+  std::map<wire::HostAddress, uint32_t> told_
+      GUARDED_BY(lock_);  // how many numbers each listening process of a host has used
 };
 
 std::string ip_of(const wire::HostAddress& host);

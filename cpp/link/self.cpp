@@ -46,19 +46,19 @@ SelfLink::SelfLink(mem::Table& table, Waiter& waiter)
 SelfLink::~SelfLink() = default;
 
 void SelfLink::claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (!claimed_.emplace(address, std::pair{ep_index, ep_generation}).second) {
     throw Error(fi_err::kEADDRINUSE, "address " + address.text() + " is taken by another endpoint of this process");
   }
 }
 
 void SelfLink::release(const wire::EpAddress& address) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   claimed_.erase(address);
 }
 
 Link::Resolving SelfLink::resolve(const wire::EpAddress& address, const std::shared_ptr<void>&, Found* found) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto it = claimed_.find(address);
   if (it == claimed_.end()) return Resolving::no;
   *found = {peer_, it->second.first, it->second.second};
@@ -67,7 +67,7 @@ Link::Resolving SelfLink::resolve(const wire::EpAddress& address, const std::sha
 
 Status SelfLink::submit(Peer&, wire::Frame& frame, std::span<const std::byte> payload) {
   try {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (queue_.size() >= kQueueMax) return Status::again;
     frame.payload_length = static_cast<uint32_t>(payload.size());
     queue_.push_back({frame, std::vector<std::byte>(payload.size())});
@@ -89,7 +89,7 @@ size_t SelfLink::poll(FrameSink& sink, size_t budget) {
   while (n < budget && queued_.load(std::memory_order_acquire) != 0) {
     Queued item;
     {
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       if (queue_.empty()) break;
       item = std::move(queue_.front());
       queue_.pop_front();

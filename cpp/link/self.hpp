@@ -39,8 +39,8 @@ class SelfLink final : public Link {
   Waiter& waiter_;
   std::shared_ptr<Peer> peer_;
   mutable RankedMutex<lock_rank::kSelf> mutex_;
-  std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
-  std::deque<Queued> queue_;
+  std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_ GUARDED_BY(mutex_);
+  std::deque<Queued> queue_ GUARDED_BY(mutex_);
   std::atomic<size_t> queued_{0};
   std::atomic<bool> sleeping_{false};
 };

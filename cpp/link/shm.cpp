@@ -28,7 +28,7 @@ static_assert(kSharedArea.slot_count + wire::kUnansweredMax + mem::kDomainCountM
 // HOT: no system call unless the other engine sleeps, no allocation; writes one ring slot (2 to 4 lines).
 Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte> payload) {
   auto& peer = static_cast<ShmPeer&>(base);
-  const std::lock_guard lock(peer.submit_lock);
+  const Guard lock(peer.submit_lock);
   // Checked under the lock: drop_conn() takes the lock after die(), so no chunk is staged after the peer's chunks were
   // given back.
   if (peer.dead()) return Status::peer_gone;
@@ -58,6 +58,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
   }
   const auto give_back = [&](Status status) {
     if (chunk != kNoChunk) {
+      peer.submit_lock.assert_held();
       peer.staged.pop_back();
       staging.give_back(chunk);
     }
@@ -87,7 +88,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
 Status ShmLink::submit_brief(Peer& base, const wire::Brief& brief, const std::byte* rest) {
   constexpr size_t kShort = ring::kCacheLine - 16 - sizeof(wire::Brief);
   auto& peer = static_cast<ShmPeer&>(base);
-  const std::lock_guard lock(peer.submit_lock);  // as in submit()
+  const Guard lock(peer.submit_lock);  // as in submit()
   if (peer.dead()) return Status::peer_gone;
   assert(brief.rest <= wire::kBriefRestMax && "a brief fits in a slot");
   const ring::Claim slot = peer.producer->try_claim_briefly();
@@ -111,7 +112,7 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
   for (bool more = true; more && n < budget;) {
     ring::PollStatus polled;
     {
-      const std::lock_guard lock(shared_.inbox_mutex);
+      const Guard lock(shared_.inbox_mutex);
       polled = shared_.inbox.consumer.poll(message);
       more = polled != ring::PollStatus::empty && !shared_.inbox.consumer.empty();
       store_hint();
@@ -130,7 +131,7 @@ size_t ShmLink::poll(FrameSink& sink, size_t budget) {
     if (!good) {
       // The peer breaks the protocol: hang up. Its operations fail; other peers are not affected.
       const std::shared_ptr<ShmPeer> peer = producers_[producer];
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       drop_conn(peer->conn_id, Status::protocol);
     }
   }
@@ -184,7 +185,7 @@ size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
     for (uint32_t turn = 0; turn < kPrivateTurn && good; ++turn) {
       ring::PollStatus polled;
       {
-        const std::lock_guard lock(area.inbox_mutex);
+        const Guard lock(area.inbox_mutex);
         polled = area.inbox.consumer.poll(message);
       }
       if (polled == ring::PollStatus::empty) break;
@@ -198,13 +199,13 @@ size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
     if (any) {
       area.idle.store(0, std::memory_order_relaxed);
     } else if (area.idle.fetch_add(1, std::memory_order_relaxed) > kPrivateIdlePolls && count > kPrivateEach) {
-      const std::lock_guard lock(area.inbox_mutex);
+      const Guard lock(area.inbox_mutex);
       area.inbox.consumer.arm();
       if (area.inbox.consumer.empty()) resting.push_back(peer);
     }
   }
   if (!resting.empty()) {
-    const std::lock_guard lock(private_mutex_);
+    const Guard lock(private_mutex_);
     for (const auto& peer : resting) {
       peer->own_area->active = false;
       std::erase(private_, peer);
@@ -212,7 +213,7 @@ size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
     private_count_.store(private_.size(), std::memory_order_relaxed);
   }
   if (!broken.empty()) {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     for (const auto& peer : broken) drop_conn(peer->conn_id, Status::protocol);
   }
   return n;
@@ -222,7 +223,7 @@ size_t ShmLink::poll_private(FrameSink& sink, size_t budget) {
 void ShmLink::awake(const std::shared_ptr<ShmPeer>& peer) {
   peer->own_area->idle.store(0, std::memory_order_relaxed);
   if (std::exchange(peer->own_area->active, true)) return;
-  const std::lock_guard lock(private_mutex_);
+  const Guard lock(private_mutex_);
   private_.push_back(peer);
   private_count_.store(private_.size(), std::memory_order_relaxed);
 }
@@ -231,7 +232,7 @@ void ShmLink::awake(const std::shared_ptr<ShmPeer>& peer) {
 // whose frame or answer is lost would never end. So disconnect all peers that share the ring: their operations under
 // way fail with this reason, and their next operation connects again.
 void ShmLink::frames_were_lost() {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   frames_lost_.store(false, std::memory_order_relaxed);
   std::vector<uint32_t> sharers;
   for (const auto& [id, conn] : conns_) {
@@ -243,7 +244,7 @@ void ShmLink::frames_were_lost() {
     part(conn.fd.get(), wire::RejectReason::lost_frames);
     drop_conn(id, Status::protocol);
   }
-  const std::lock_guard ring(shared_.inbox_mutex);
+  const Guard ring(shared_.inbox_mutex);
   shared_.inbox.consumer.reset();  // safe: all producers are disconnected
   store_hint();
 }
@@ -264,7 +265,7 @@ void ShmLink::watch_shared() {
 void ShmLink::audit_shared() {
   mutex_.assert_held();
   drain_eventfd(audit_timer_.get());
-  const std::lock_guard ring(shared_.inbox_mutex);
+  const Guard ring(shared_.inbox_mutex);
   auto& consumer = shared_.inbox.consumer;
   if (consumer.audit() == ring::PollStatus::corrupt || consumer.audit_slots() == ring::PollStatus::corrupt) {
     frames_lost_.store(true, std::memory_order_relaxed);
@@ -282,7 +283,7 @@ void ShmLink::reclaim_all() noexcept {
   chunks_wanted_.store(false, std::memory_order_relaxed);
   for (const auto& peer : producers_) {
     if (!peer) continue;
-    const std::lock_guard lock(peer->submit_lock);
+    const Guard lock(peer->submit_lock);
     peer->reclaim();
   }
 }
@@ -291,7 +292,7 @@ bool ShmLink::prepare_sleep() {
   if (deaths_due()) return false;
   bool idle = true;
   const auto arm = [&](Area& area) {
-    const std::lock_guard lock(area.inbox_mutex);
+    const Guard lock(area.inbox_mutex);
     // Polls never read the ring's header, so repair it here: producers would see an overwritten ring as full.
     auto& consumer = area.inbox.consumer;
     if (consumer.audit() == ring::PollStatus::corrupt && &area == &shared_) {
@@ -303,7 +304,7 @@ bool ShmLink::prepare_sleep() {
   };
   arm(shared_);
   if (private_count_.load(std::memory_order_relaxed) != 0) {
-    const std::lock_guard lock(private_mutex_);
+    const Guard lock(private_mutex_);
     for (const auto& peer : private_) {
       arm(*peer->own_area);
       peer->own_area->idle.fetch_add(kPrivateTurn, std::memory_order_relaxed);
@@ -313,7 +314,7 @@ bool ShmLink::prepare_sleep() {
 }
 
 bool ShmLink::has_timers() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (!retries_.empty()) return true;
   return std::any_of(conns_.begin(), conns_.end(), [](const auto& c) { return c.second.state != ConnState::live; });
 }

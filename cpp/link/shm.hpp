@@ -74,7 +74,7 @@ class ShmLink final : public Link {
 
 #if !defined(NDEBUG)
   void check() {  // of the shared ring
-    const std::lock_guard lock(shared_.inbox_mutex);
+    const Guard lock(shared_.inbox_mutex);
     shared_.inbox.consumer.check();
   }
 #endif
@@ -176,21 +176,21 @@ class ShmLink final : public Link {
   size_t private_next_ = 0;  // index in private_ of the ring to poll next
 
   mutable RankedMutex<lock_rank::kShm> mutex_;
-  std::map<uint32_t, Listener> listeners_;
-  std::map<uint32_t, Conn> conns_;
-  std::deque<uint32_t> pending_;  // callers that may lack a greeting, oldest first
-  uint32_t next_id_ = 2;
-  std::deque<uint32_t> free_producers_;
-  std::deque<Retry> retries_;
-  std::vector<Happened> happened_;
-  std::unordered_map<wire::EpAddress, Resolved, wire::EpAddressHash> resolved_;
+  std::map<uint32_t, Listener> listeners_ GUARDED_BY(mutex_);
+  std::map<uint32_t, Conn> conns_ GUARDED_BY(mutex_);
+  std::deque<uint32_t> pending_ GUARDED_BY(mutex_);  // callers that may lack a greeting, oldest first
+  uint32_t next_id_ GUARDED_BY(mutex_) = 2;
+  std::deque<uint32_t> free_producers_ GUARDED_BY(mutex_);
+  std::deque<Retry> retries_ GUARDED_BY(mutex_);
+  std::vector<Happened> happened_ GUARDED_BY(mutex_);
+  std::unordered_map<wire::EpAddress, Resolved, wire::EpAddressHash> resolved_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ShmPeer>> producers_;  // by producer id; read by the polling thread, written under mutex_
-  std::map<wire::EpAddress, std::string> reasons_;
+  std::map<wire::EpAddress, std::string> reasons_ GUARDED_BY(mutex_);
   std::atomic<uint64_t> happened_count_{0};
   std::atomic<bool> deaths_{false};
   std::atomic<uint64_t> deaths_looked_ns_{0};
   std::atomic<bool> hang_ups_{false};
-  bool has_pending_handshake_ = false;
+  bool has_pending_handshake_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::link

@@ -52,6 +52,7 @@ void ShmLink::accept_all(uint32_t listener_id) {
     pending_.push_back(id);
     if (pending_.size() <= kShmPendingMax) continue;
     std::erase_if(pending_, [&](uint32_t one) {  // callers that have greeted or hung up
+      mutex_.assert_held();
       const auto it = conns_.find(one);
       return it == conns_.end() || it->second.state != ConnState::awaiting_hello;
     });

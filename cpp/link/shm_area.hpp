@@ -77,7 +77,7 @@ class Staging {
   // hold more chunks than are free (a dynamic threshold): one peer that has stopped reading holds at most half, two at
   // most a third each, and a peer that reads always gets a chunk.
   [[nodiscard]] std::optional<uint32_t> take(size_t held) noexcept {
-    const std::lock_guard lock(lock_);
+    const Guard lock(lock_);
     const bool crowded = shape_.producer_count == kSharedArea.producer_count && free_.size() <= held;
     if (free_.empty() || crowded) return std::nullopt;
     const uint32_t chunk = free_.back();
@@ -85,7 +85,7 @@ class Staging {
     return chunk;
   }
   void give_back(uint32_t chunk) noexcept {
-    const std::lock_guard lock(lock_);
+    const Guard lock(lock_);
     assert(chunk < shape_.chunk_count && free_.size() < shape_.chunk_count && "a chunk is given back once");
     free_.push_back(chunk);  // allocates nothing: the capacity holds all chunks
   }
@@ -106,7 +106,7 @@ class Staging {
   UniqueFd fd_;
   Mapping memory_;
   RankedSpin<lock_rank::kStaging> lock_;
-  std::vector<uint32_t> free_;
+  std::vector<uint32_t> free_ GUARDED_BY(lock_);
 };
 
 struct Area {

@@ -24,7 +24,7 @@ bool is_gone(pid_t pid) noexcept {
 Link::Resolving ShmLink::resolve(const wire::EpAddress& address, const std::shared_ptr<void>& token, Found* found) {
   if (address.nic >= wire::kRemoteNic) return Resolving::no;
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (const auto known = resolved_.find(address); known != resolved_.end()) {
       const auto peer = known->second.peer.lock();
       // Use the cached answer only while the peer's table shows the same generation of the endpoint; otherwise ask

@@ -274,7 +274,7 @@ void ShmLink::publish(uint32_t conn_id, std::shared_ptr<ShmPeer> peer) {
   }
   conn.peer->own_area = std::move(conn.area);
   conn.peer->area = conn.peer->own_area.get();
-  const std::lock_guard lock(private_mutex_);
+  const Guard lock(private_mutex_);
   private_.push_back(conn.peer);
   private_count_.store(private_.size(), std::memory_order_relaxed);
 }
@@ -309,7 +309,7 @@ void ShmLink::on_welcome(uint32_t conn_id, const wire::Hello& hello, std::vector
 
 void ShmLink::request_segment(Peer& base, uint32_t segment) {
   auto& peer = static_cast<ShmPeer&>(base);
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (peer.dead() || std::ranges::find(peer.segments_asked, segment) != peer.segments_asked.end()) return;
   wire::Hello ask = own_hello(wire::HelloType::segment_request, peer.is_private());
   ask.segment = segment;

@@ -32,7 +32,7 @@ bool ShmLink::deaths_due() {
   const uint64_t now = clock_.coarse_ns();
   if (now - deaths_looked_ns_.load(std::memory_order_relaxed) < kDeathsLookNs) return false;
   deaths_looked_ns_.store(now, std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (std::ranges::none_of(conns_, [](const auto& c) { return c.second.peer && c.second.peer->has_ended(); })) {
     return false;
   }
@@ -42,7 +42,7 @@ bool ShmLink::deaths_due() {
 
 void ShmLink::wake(Peer& base) noexcept {
   auto& peer = static_cast<ShmPeer&>(base);
-  const std::lock_guard lock(peer.submit_lock);  // drop_conn() takes it after die(), before the socket is closed
+  const Guard lock(peer.submit_lock);  // drop_conn() takes it after die(), before the socket is closed
   if (!peer.dead()) ring_doorbell(peer.socket_fd);
 }
 
@@ -84,13 +84,13 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
     if (why == Status::protocol) part(conn.fd.get(), wire::RejectReason::malformed);
     conn.peer->die(why);
     {
-      const std::lock_guard lock(conn.peer->submit_lock);
+      const Guard lock(conn.peer->submit_lock);
       for (const uint32_t chunk : conn.peer->staged) conn.peer->area->staging.give_back(chunk);
       conn.peer->staged.clear();
     }
     conn.peer->socket_fd = -1;
     if (conn.is_private) {
-      const std::lock_guard lock(private_mutex_);
+      const Guard lock(private_mutex_);
       std::erase(private_, conn.peer);
       private_count_.store(private_.size(), std::memory_order_relaxed);
     }
@@ -103,7 +103,7 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
       // Free the peer's claims, and claims with an unknown producer id, which only an overwritten slot has.
       std::vector<bool> alive(kShmPeerMax);
       for (const auto& [id, other] : conns_) alive[other.producer_id] = other.producer_id != 0;
-      const std::lock_guard lock(shared_.inbox_mutex);
+      const Guard lock(shared_.inbox_mutex);
       shared_.inbox.consumer.producers_dead([&](uint16_t id) { return id >= kShmPeerMax || !alive[id]; });
     }
     shared_.staging.consumed(conn.producer_id).store(0, std::memory_order_release);
@@ -117,7 +117,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
   size_t n_events = 0;
   const bool deaths = deaths_due();
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     drop_hung_up();
     epoll_event events[64];
     const int n = epoll_.wait(events, 64, 0);
@@ -145,7 +145,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
     }
     {
       // Audit here too: a process that polls without pause never calls prepare_sleep().
-      const std::lock_guard ring(shared_.inbox_mutex);
+      const Guard ring(shared_.inbox_mutex);
       if (shared_.inbox.consumer.audit() == ring::PollStatus::corrupt) frames_lost_.store(true);
     }
     if (!retries_.empty() || has_pending_handshake_) {

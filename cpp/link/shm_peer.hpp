@@ -114,10 +114,10 @@ class ShmPeer final : public Peer {
   std::atomic<uint64_t> alive_checked_ns{0};
   std::atomic<Status> hung_up{Status::ok};  // not ok: why poll_events() will drop the connection
 
-  RankedSpin<lock_rank::kShmSubmit> submit_lock;  // keeps staged chunks in the order of their frames
-  std::deque<uint32_t> staged;                    // chunks that the peer has not consumed, oldest first
-  uint64_t staged_freed = 0;                      // chunks that the peer has consumed and we have freed, ever
-  uint64_t consumed_from_it = 0;                  // staged payloads of the peer that we have consumed
+  RankedSpin<lock_rank::kShmSubmit> submit_lock;        // keeps staged chunks in the order of their frames
+  std::deque<uint32_t> staged GUARDED_BY(submit_lock);  // chunks that the peer has not consumed, oldest first
+  uint64_t staged_freed GUARDED_BY(submit_lock) = 0;    // chunks that the peer has consumed and we have freed, ever
+  uint64_t consumed_from_it = 0;                        // staged payloads of the peer that we have consumed
 
  private:
   ShmLink* link_;  // the link of the connection, which another link may wrap

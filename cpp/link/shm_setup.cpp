@@ -53,14 +53,14 @@ uint32_t ShmLink::take_producer_id() {
 
 void ShmLink::claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) {
   Listener listener{listen_at(address, random_), address, ep_index, ep_generation};
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const uint32_t id = next_id_++;
   epoll_.add(listener.fd.get(), id);
   listeners_.emplace(id, std::move(listener));
 }
 
 void ShmLink::release(const wire::EpAddress& address) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   for (auto it = listeners_.begin(); it != listeners_.end(); ++it) {
     if (it->second.address == address) {
       epoll_.remove(it->second.fd.get());
@@ -70,7 +70,7 @@ void ShmLink::release(const wire::EpAddress& address) noexcept {
   }
 }
 
-void ShmLink::after_fork_in_child() noexcept {
+UNCHECKED void ShmLink::after_fork_in_child() noexcept {
   // The parent's descriptors must not live on in the child: peers would not notice the parent's death.
   for (auto& [id, listener] : listeners_) listener.fd.reset();
   for (auto& [id, conn] : conns_) {
@@ -86,13 +86,13 @@ void ShmLink::after_fork_in_child() noexcept {
 }
 
 std::string ShmLink::explain(const wire::EpAddress& address) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto it = reasons_.find(address);
   return it == reasons_.end() ? std::string{} : it->second;
 }
 
 std::vector<std::shared_ptr<Peer>> ShmLink::peers() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   std::vector<std::shared_ptr<Peer>> all;
   for (const auto& [id, conn] : conns_) {
     if (conn.peer && conn.state == ConnState::live) all.push_back(conn.peer);
@@ -101,7 +101,7 @@ std::vector<std::shared_ptr<Peer>> ShmLink::peers() const {
 }
 
 bool ShmLink::each_peer(PeerTest holds, uint32_t argument) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   for (const auto& [id, conn] : conns_) {
     if (conn.peer && conn.state == ConnState::live && !holds(*conn.peer, argument)) return false;
   }

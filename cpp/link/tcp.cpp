@@ -70,7 +70,7 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   bool broken = false;
   for (const auto& peer : live_) broken = broken || peer->broken() != Status::ok;
   if (broken) [[unlikely]] {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     const std::vector<std::shared_ptr<TcpPeer>> all = live_;
     for (const auto& peer : all) {
       if (peer->broken() != Status::ok) drop(peer);
@@ -80,14 +80,14 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
   if (n != 0) {
     warm();
     if (armed_.load(std::memory_order_relaxed) && ++busy_ >= kBusyPolls) {
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       arm(false);
     }
     if (!heard_.load(std::memory_order_relaxed)) heard_.store(true, std::memory_order_relaxed);
   } else if (const int32_t hot = hot_.load(std::memory_order_relaxed); hot > 0) {
     hot_.store(hot - 1, std::memory_order_relaxed);
     if (hot == 1) {  // the engine waits for the sockets from now on
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       arm(true);
     }
   }
@@ -98,7 +98,7 @@ size_t TcpLink::poll(FrameSink& sink, size_t budget) {
 void TcpLink::leave_to_polls() {
   const bool armed = hot_.load(std::memory_order_relaxed) <= 0;
   if (armed_.load(std::memory_order_relaxed) == armed) return;
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   arm(armed);
 }
 
@@ -129,7 +129,7 @@ void TcpLink::watch() {
 
 bool TcpLink::prepare_sleep() {
   if (live_count_.load(std::memory_order_acquire) == 0) return happened_count_.load(std::memory_order_acquire) == 0;
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   bool idle = happened_.empty();
   for (const auto& peer : live_) {
     if (peer->unflushed()) peer->flush();
@@ -149,7 +149,7 @@ bool TcpLink::prepare_sleep() {
 }
 
 bool TcpLink::has_timers() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return !retries_.empty() || !unanswered_.empty();
 }
 
@@ -157,7 +157,7 @@ wire::ResolveBody TcpLink::on_resolve(TcpPeer& peer, const wire::ResolveBody& as
   wire::ResolveBody answer = asked;
   answer.status = static_cast<int32_t>(Status::no_endpoint);
   answer.ep_index = answer.ep_generation = 0;
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto it = claimed_.find(asked.address);
   if (it != claimed_.end() && asked.address.vni == peer.about.vni) {
     answer.status = 0;
@@ -168,7 +168,7 @@ wire::ResolveBody TcpLink::on_resolve(TcpPeer& peer, const wire::ResolveBody& as
 }
 
 void TcpLink::on_resolved(TcpPeer& peer, const wire::ResolveBody& answer) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (peer.asks_open != 0) --peer.asks_open;
   const auto it = peer.asked.find(answer.id);
   if (it == peer.asked.end()) return;  // the resolve timed out
@@ -249,6 +249,7 @@ void TcpLink::tick() {
 }
 
 void TcpLink::set_timer(bool on) {
+  mutex_.assert_held();
   if (timer_on_ == on) return;
   timer_on_ = on;
   // A quarter of the timeout: a silent connection sends four pings before its timeout.
@@ -263,7 +264,7 @@ void TcpLink::set_timer(bool on) {
 size_t TcpLink::poll_events(FrameSink& sink) {
   size_t n = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (!events_) {
       if (happened_.empty()) return 0;
     } else {
@@ -309,7 +310,7 @@ size_t TcpLink::poll_events(FrameSink& sink) {
 void TcpLink::deliver(FrameSink& sink) {
   std::vector<Happened> happened;
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     happened.swap(happened_);
     happened_count_.store(0, std::memory_order_release);
   }

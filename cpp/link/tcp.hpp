@@ -182,19 +182,20 @@ class TcpLink final : public Link, private TcpControl {
   std::optional<wire::HostAddress> bound_, known_as_;
 
   mutable RankedMutex<lock_rank::kTcp> mutex_;
-  std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_;
-  std::map<uint64_t, Pending> pending_;
-  std::deque<uint64_t> unanswered_;             // callers whose hello awaits our answer
+  std::unordered_map<wire::EpAddress, std::pair<uint32_t, uint32_t>, wire::EpAddressHash> claimed_ GUARDED_BY(mutex_);
+  std::map<uint64_t, Pending> pending_ GUARDED_BY(mutex_);
+  std::deque<uint64_t> unanswered_ GUARDED_BY(mutex_);  // callers whose hello awaits our answer
   std::vector<std::shared_ptr<TcpPeer>> live_;  // the polling thread changes it under mutex_ and reads it without
-  std::vector<Retry> retries_;
-  std::vector<Happened> happened_;
-  std::deque<std::string> log_;
-  std::map<wire::HostAddress, std::string> reasons_;
-  Statistics statistics_;
-  uint64_t next_id_ = 16;
-  bool timer_on_ = false;
-  bool data_watched_ = false, all_watched_ = false;  // the result of the last watch()
-  std::atomic<bool> armed_{false};                   // changed with mutex_
+  std::vector<Retry> retries_ GUARDED_BY(mutex_);
+  std::vector<Happened> happened_ GUARDED_BY(mutex_);
+  std::deque<std::string> log_ GUARDED_BY(mutex_);
+  std::map<wire::HostAddress, std::string> reasons_ GUARDED_BY(mutex_);
+  Statistics statistics_ GUARDED_BY(mutex_);
+  uint64_t next_id_ GUARDED_BY(mutex_) = 16;
+  bool timer_on_ GUARDED_BY(mutex_) = false;
+  bool data_watched_ GUARDED_BY(mutex_) = false, all_watched_
+                                                 GUARDED_BY(mutex_) = false;  // the result of the last watch()
+  std::atomic<bool> armed_{false};                                            // changed with mutex_
   std::atomic<size_t> live_count_{0}, happened_count_{0};
   std::atomic<int32_t> hot_{0};
   std::atomic<bool> heard_{false};  // a packet arrived since a thread last prepared to sleep

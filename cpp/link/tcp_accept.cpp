@@ -80,6 +80,7 @@ void TcpLink::accept_all() {
 bool TcpLink::has_room_for(UniqueFd& fd, const wire::HostAddress& from) {
   mutex_.assert_held();
   const auto callers = [&](const wire::HostAddress* of) {
+    mutex_.assert_held();
     return static_cast<size_t>(std::ranges::count_if(pending_, [&](const auto& entry) {
       return !entry.second.outbound && (of == nullptr || same_origin(entry.second.remote, *of));
     }));

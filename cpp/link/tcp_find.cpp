@@ -25,13 +25,13 @@ std::optional<wire::EpAddress> TcpLink::local_name(const wire::EpAddress& addres
   if (!route) return std::nullopt;
   const wire::EpAddress name{route->nic, address.pid, address.vni, 0};
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (known_as_ && route->host == *known_as_) return name;
     if (bound_ && route->host.port == bound_->port && !is_wildcard(*bound_) && route->host == *bound_) return name;
   }
   if (!is_ours(route->host)) return std::nullopt;
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (bound_ && is_wildcard(*bound_) && route->host.port == bound_->port) return name;
   }
   if (!config_.here_by_shm) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<wire::EpAddress> TcpLink::local_name(const wire::EpAddress& addres
 std::string TcpLink::explain(const wire::EpAddress& address) const {
   const auto route = routes_.find(address.nic);
   if (!route) return {};
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto it = reasons_.find(route->host);
   return it == reasons_.end() ? std::string{} : it->second;
 }
@@ -56,7 +56,7 @@ Link::Resolving TcpLink::resolve(const wire::EpAddress& address, const std::shar
   const auto route = routes_.find(address.nic);
   if (!route) return Resolving::no;
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (!secret_) {
       reasons_[route->host] =
           "this process has no secret for the tcp link: give all hosts the same WEFT_SECRET or WEFT_SECRET_FILE, or "

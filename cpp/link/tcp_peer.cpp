@@ -74,13 +74,13 @@ std::string TcpPeer::describe() const {
 }
 
 std::string TcpPeer::why() const {
-  const std::lock_guard lock(why_mutex_);
+  const Guard lock(why_mutex_);
   return why_;
 }
 
 void TcpPeer::fail(Status status, const std::string& why) noexcept {
   try {
-    const std::lock_guard lock(why_mutex_);
+    const Guard lock(why_mutex_);
     if (why_.empty()) why_ = why;
   } catch (const std::bad_alloc&) {  // fails without a reason in the text
   }
@@ -90,7 +90,7 @@ void TcpPeer::fail(Status status, const std::string& why) noexcept {
 
 void TcpPeer::die(Status why) {
   mark_dead(why);
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   if (fd_.valid() && watched_) set_->remove(fd_.get());
   fd_.reset();
   clear_out();
@@ -102,12 +102,13 @@ void TcpPeer::die(Status why) {
 // ---- sending -----------------------------------------------------------------------------------------------------
 
 uint32_t TcpPeer::wanted_events() const noexcept {
+  send_mutex_.assert_held();
   return EPOLLIN | EPOLLRDHUP | (wants_out_ ? uint32_t{EPOLLOUT} : 0u);
 }
 
 // Level-triggered: data present when the socket enters the set wakes the engine at once.
 void TcpPeer::watch(bool watched) {
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   if (watched_ == watched || !fd_.valid()) return;
   watched_ = watched;
   if (!watched) {
@@ -175,14 +176,14 @@ bool TcpPeer::flush_locked() {
 }
 
 bool TcpPeer::flush() {
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok || wants_out_) return false;
   return flush_locked();
 }
 
 // HOT. One system call, or none if the packet waits to share one.
 Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   try {
     return send_locked(frame, payload);
   } catch (const std::bad_alloc&) {  // the counts no longer match the packets sent
@@ -192,6 +193,7 @@ Status TcpPeer::send(wire::Frame& frame, std::span<const std::byte> payload) {
 }
 
 Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> payload) {
+  send_mutex_.assert_held();
   if (dead()) return down_status();
   if (const Status status = broken(); status != Status::ok) return status;
   if (payload.size() > wire::kTcpPayloadMax) return Status::invalid;
@@ -219,6 +221,7 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
   }
   spoke_.store(true, std::memory_order_relaxed);
   const auto flush_if_due = [&] {
+    send_mutex_.assert_held();
     if (!wants_out_ && (out_bytes() >= kBatchBytes || out_cost_ >= kBatchCost || (!answer && waiting == 0))) {
       flush_locked();
     } else {
@@ -256,7 +259,7 @@ Status TcpPeer::send_locked(wire::Frame& frame, std::span<const std::byte> paylo
 }
 
 void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body) {
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok) return;
   // The most that can wait for a peer that keeps to the limits: packets up to kOutMax plus one frame, and the resolves
   // of both sides.
@@ -273,7 +276,7 @@ void TcpPeer::send_control(wire::PacketType type, const wire::ResolveBody& body)
 
 void TcpPeer::ping_if_silent() {
   if (spoke_.exchange(false, std::memory_order_relaxed)) return;
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok || out_bytes() != 0 || answer_.there != 0) return;
   std::byte* packet = room(wire::kPacketBytesMax);
   out_end_ += wire::emit_ping(keys_.send, packet);
@@ -281,7 +284,7 @@ void TcpPeer::ping_if_silent() {
 }
 
 void TcpPeer::ping() {
-  const std::lock_guard lock(send_mutex_);
+  const Guard lock(send_mutex_);
   if (!fd_.valid() || broken() != Status::ok || wants_out_) return;
   std::byte* packet = room(wire::kPacketBytesMax);
   out_end_ += wire::emit_ping(keys_.send, packet);
@@ -290,7 +293,7 @@ void TcpPeer::ping() {
 
 void TcpPeer::say_goodbye() noexcept {
   try {
-    const std::lock_guard lock(send_mutex_);
+    const Guard lock(send_mutex_);
     if (!fd_.valid() || broken() != Status::ok || wants_out_) return;
     if (answer_.there != 0) emit_done();
     std::byte* packet = room(wire::kPacketBytesMax);
@@ -372,7 +375,7 @@ size_t TcpPeer::receive(FrameSink& sink, const std::shared_ptr<Peer>& self, TcpC
   if (full_.load(std::memory_order_relaxed)) [[unlikely]] {
     pollfd p{fd_.get(), POLLOUT, 0};
     if (::poll(&p, 1, 0) == 1) {
-      const std::lock_guard lock(send_mutex_);
+      const Guard lock(send_mutex_);
       want_out(false);
       flush_locked();
       n = 1;  // reports progress, so that a sender that waits for room retries

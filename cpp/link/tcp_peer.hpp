@@ -137,8 +137,8 @@ class TcpPeer final : public Peer {
   void want_out(bool wanted);
   [[nodiscard]] uint32_t wanted_events() const noexcept;
   std::byte* room(size_t bytes);  // at the end of out_; the caller fills it and advances out_end_
-  [[nodiscard]] size_t out_bytes() const noexcept { return out_end_ - out_at_; }
-  void clear_out() noexcept { out_at_ = out_end_ = 0; }
+  [[nodiscard]] size_t out_bytes() const noexcept REQUIRES(send_mutex_) { return out_end_ - out_at_; }
+  void clear_out() noexcept REQUIRES(send_mutex_) { out_at_ = out_end_ = 0; }
   void emit_done();  // writes answer_ as a packet of its own
   bool fill();
   bool take_done(TcpControl& control, const wire::DoneBody& done);
@@ -156,11 +156,12 @@ class TcpPeer final : public Peer {
   EpollSet* set_;     // the link's set for connections
 
   RankedMutex<lock_rank::kTcpSend> send_mutex_;
-  std::vector<std::byte> out_;
-  size_t out_at_ = 0, out_end_ = 0;
-  wire::DoneBody answer_;  // the last waiting answer: the next frame carries it
-  uint64_t out_cost_ = 0;  // bytes of payload that the packets in out_, and answer_, acknowledge or request
-  bool wants_out_ = false, watched_ = false;
+  std::vector<std::byte> out_ GUARDED_BY(send_mutex_);
+  size_t out_at_ GUARDED_BY(send_mutex_) = 0, out_end_ GUARDED_BY(send_mutex_) = 0;
+  wire::DoneBody answer_ GUARDED_BY(send_mutex_);  // the last waiting answer: the next frame carries it
+  uint64_t out_cost_ GUARDED_BY(send_mutex_) =
+      0;  // bytes of payload that the packets in out_, and answer_, acknowledge or request
+  bool wants_out_ GUARDED_BY(send_mutex_) = false, watched_ GUARDED_BY(send_mutex_) = false;
   std::atomic<bool> unflushed_{false}, spoke_{false}, full_{false};
   Requests ours_, theirs_;  // ours: begun under send_mutex_, ended by the polling thread; theirs: the reverse
 
@@ -179,7 +180,7 @@ class TcpPeer final : public Peer {
 
   std::atomic<Status> broken_{Status::ok};
   mutable RankedMutex<lock_rank::kTcpWhy> why_mutex_;
-  std::string why_;
+  std::string why_ GUARDED_BY(why_mutex_);
 };
 
 }  // namespace weft::link

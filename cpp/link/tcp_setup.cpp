@@ -62,7 +62,7 @@ bool TcpLink::start() {
 }
 
 void TcpLink::set_secret(const Sodium& sodium, const wire::Bytes32& key) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (!secret_) secret_ = {sodium, key};
   if (secret_->sodium.compare(&secret_->key, &key, sizeof(key)) != 0) {
     throw Error(fi_err::kEBUSY, "this process has another secret already: it is set once");
@@ -70,12 +70,12 @@ void TcpLink::set_secret(const Sodium& sodium, const wire::Bytes32& key) {
 }
 
 bool TcpLink::has_secret() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return secret_.has_value();
 }
 
 void TcpLink::set_timeout(uint64_t timeout_ns) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (events_ && timeout_ns != config_.timeout_ns) {
     throw Error(fi_err::kEBUSY, "the tcp link is in use: set the timeout before the first use");
   }
@@ -83,7 +83,7 @@ void TcpLink::set_timeout(uint64_t timeout_ns) {
 }
 
 void TcpLink::set_encryption(Encryption when) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (events_ && when != config_.encryption) {
     throw Error(fi_err::kEBUSY, "the tcp link is in use: set the encryption before the first use");
   }
@@ -91,7 +91,7 @@ void TcpLink::set_encryption(Encryption when) {
 }
 
 wire::HostAddress TcpLink::listen(const wire::HostAddress& on, std::optional<wire::HostAddress> known_as) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (!secret_) {
     throw Error(fi_err::kEACCES,
                 "listening on " + text_of(on) +
@@ -137,31 +137,31 @@ wire::HostAddress TcpLink::listen(const wire::HostAddress& on, std::optional<wir
 }
 
 std::optional<wire::HostAddress> TcpLink::listening() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return known_as_;
 }
 
 std::vector<std::string> TcpLink::log() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return {log_.begin(), log_.end()};
 }
 
 TcpLink::Statistics TcpLink::statistics() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return statistics_;
 }
 
 void TcpLink::claim(const wire::EpAddress& address, uint32_t ep_index, uint32_t ep_generation) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   claimed_[address] = {ep_index, ep_generation};
 }
 
 void TcpLink::release(const wire::EpAddress& address) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   claimed_.erase(address);
 }
 
-void TcpLink::after_fork_in_child() noexcept {
+UNCHECKED void TcpLink::after_fork_in_child() noexcept {
   for (const auto& peer : live_) peer->close_in_child();
   for (auto& [id, p] : pending_) p.fd.reset();
   for (UniqueFd* fd : {&timer_, &listener_, &here_, &spare_fd_}) fd->reset();
@@ -170,12 +170,12 @@ void TcpLink::after_fork_in_child() noexcept {
 }
 
 std::vector<std::shared_ptr<Peer>> TcpLink::peers() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return {live_.begin(), live_.end()};
 }
 
 bool TcpLink::each_peer(PeerTest holds, uint32_t argument) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return std::ranges::all_of(live_, [&](const auto& peer) { return holds(*peer, argument); });
 }
 

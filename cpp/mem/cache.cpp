@@ -39,7 +39,7 @@ RegistrationCache::Ref RegistrationCache::find(uint64_t address, uint64_t length
   std::shared_ptr<Monitor> judge;
   Garbage garbage;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     if (log_.pending()) [[unlikely]]
       look_at_changes(garbage);
     Node*& recent = recent_[recent_at(address, device)];
@@ -68,7 +68,7 @@ RegistrationCache::Ref RegistrationCache::find(uint64_t address, uint64_t length
     return ref;
   const bool valid = judge->valid(found->mapping, address, length);
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     if (valid) {
       ++counts_.hits;
     } else if (found->indexed) {
@@ -96,7 +96,7 @@ RegistrationCache::Miss::Miss(RegistrationCache& cache, uint64_t address, uint64
   }
   std::shared_ptr<Monitor> monitor;
   {
-    const std::lock_guard guard(cache_.lock_);
+    const Guard guard(cache_.lock_);
     ++cache_.counts_.misses;
     if (cache_.limits_.count_max == 0 || !cache_.enabled_[iface] || cache_.monitors_[iface] == nullptr) return;
     monitor = cache_.monitors_[iface];
@@ -121,7 +121,7 @@ RegistrationCache::Miss::Miss(RegistrationCache& cache, uint64_t address, uint64
 
 RegistrationCache::Miss::~Miss() {
   if (listed_) {
-    const std::lock_guard guard(cache_.lock_);
+    const Guard guard(cache_.lock_);
     *link_ = next_;
     if (next_ != nullptr) next_->link_ = link_;
   }
@@ -151,7 +151,7 @@ RegistrationCache::Ref RegistrationCache::Miss::finish(const CachedMapping& foun
   Node* node;
   bool kept = false;
   {
-    const std::lock_guard guard(cache_.lock_);
+    const Guard guard(cache_.lock_);
     if (keep_ && cache_.log_.pending()) cache_.look_at_changes(garbage);
     if (monitor_ != cache_.monitors_[iface_]) keep_ = false;  // another thread has replaced the monitor
     node = cache_.take_node();
@@ -204,7 +204,7 @@ void RegistrationCache::release(Node* node) noexcept {
   if (node->references.fetch_sub(1, std::memory_order_acq_rel) != 1) [[likely]]
     return;
   assert(!node->indexed && "the index holds a reference to its nodes");
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   node->left = free_;
   free_ = node;
 }
@@ -214,6 +214,7 @@ void RegistrationCache::release(Node* node) noexcept {
 void RegistrationCache::look_at_changes(Garbage& garbage) {
   lock_.assert_held();
   log_.drain([&](const Change& change) {
+    lock_.assert_held();
     counts_.invalidations += invalidate(kHmemSystem, change.begin, change.end, garbage);
   });
 }
@@ -240,7 +241,7 @@ size_t RegistrationCache::notify(uint32_t iface, uint64_t address, uint64_t leng
   Garbage garbage;
   size_t count;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     count = length == 0 ? 0 : invalidate(iface, address, end, garbage);
     counts_.invalidations += count;
   }
@@ -252,7 +253,7 @@ size_t RegistrationCache::flush(bool lru_only) {
   Garbage garbage;
   size_t count = 0;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     if (log_.pending()) look_at_changes(garbage);
     for (Node* node = oldest_; node != nullptr;) {
       Node* next = node->newer;
@@ -288,7 +289,10 @@ void RegistrationCache::remove(Space& space, Node* node, Garbage& garbage) {
 bool RegistrationCache::make_room(uint64_t bytes, Garbage& garbage) {
   lock_.assert_held();
   if (bytes > limits_.bytes_max) return false;
-  const auto fits = [&] { return counts_.entries < limits_.count_max && counts_.bytes <= limits_.bytes_max - bytes; };
+  const auto fits = [&] {
+    lock_.assert_held();
+    return counts_.entries < limits_.count_max && counts_.bytes <= limits_.bytes_max - bytes;
+  };
   // One pass from the oldest node on. Held nodes move to the front, so that the next pass does not meet them again.
   for (uint64_t looks = counts_.entries; !fits() && looks != 0; --looks) {
     Node* node = oldest_;
@@ -477,7 +481,7 @@ void RegistrationCache::choose_monitor(uint32_t iface, std::shared_ptr<Monitor> 
   const bool checks = chosen != nullptr && chosen->checks_hits();
   Garbage garbage;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     std::swap(own_[iface], own);  // the old monitors are destroyed outside the lock: they may be Python objects
     std::swap(imported_[iface], imported);
     if (monitors_[iface] != chosen) {
@@ -493,7 +497,7 @@ void RegistrationCache::set_enabled(uint32_t iface, bool on) {
   check_iface(iface);
   Garbage garbage;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     enabled_[iface] = on;
     if (!on) counts_.invalidations += invalidate(iface, 0, ~uint64_t{0}, garbage);
   }
@@ -502,7 +506,7 @@ void RegistrationCache::set_enabled(uint32_t iface, bool on) {
 
 std::shared_ptr<Monitor> RegistrationCache::monitor(uint32_t iface) const {
   check_iface(iface);
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   return monitors_[iface];
 }
 
@@ -510,7 +514,7 @@ CacheStatistics RegistrationCache::statistics() {
   Garbage garbage;
   CacheStatistics counts;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     if (log_.pending()) look_at_changes(garbage);
     counts = counts_;
     for (const Node* node = oldest_; node != nullptr; node = node->newer) {
@@ -522,12 +526,12 @@ CacheStatistics RegistrationCache::statistics() {
 }
 
 void RegistrationCache::note(std::string why) {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   reason_.swap(why);
 }
 
 std::string RegistrationCache::reason() const {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   return reason_;
 }
 

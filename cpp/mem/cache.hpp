@@ -217,18 +217,20 @@ class RegistrationCache {
 
   CacheLimits limits_;
   alignas(kCacheLine) mutable RankedSpin<lock_rank::kCache> lock_;
-  std::array<Node*, kRecent> recent_{};  // the nodes of the last hits; nodes are never freed, so reading one is safe
-  std::vector<std::unique_ptr<Space>> spaces_;
-  Node *newest_ = nullptr, *oldest_ = nullptr;
-  Node* free_ = nullptr;  // list of unused nodes, linked by `left`
-  std::vector<std::unique_ptr<Node[]>> nodes_;
-  Miss* misses_under_way_ = nullptr;
-  std::array<std::shared_ptr<Monitor>, kIfaceMax> monitors_;        // in force
-  std::array<std::shared_ptr<Monitor>, kIfaceMax> own_, imported_;  // imported_[i], if set, has precedence over own_[i]
-  std::array<bool, kIfaceMax> enabled_;
-  std::array<bool, kIfaceMax> checks_{};  // monitors_[i]->checks_hits()
-  CacheStatistics counts_;
-  std::string reason_;
+  std::array<Node*, kRecent> recent_
+      GUARDED_BY(lock_){};  // the nodes of the last hits; nodes are never freed, so reading one is safe
+  std::vector<std::unique_ptr<Space>> spaces_ GUARDED_BY(lock_);
+  Node *newest_ GUARDED_BY(lock_) = nullptr, *oldest_ GUARDED_BY(lock_) = nullptr;
+  Node* free_ GUARDED_BY(lock_) = nullptr;  // list of unused nodes, linked by `left`
+  std::vector<std::unique_ptr<Node[]>> nodes_ GUARDED_BY(lock_);
+  Miss* misses_under_way_ GUARDED_BY(lock_) = nullptr;
+  std::array<std::shared_ptr<Monitor>, kIfaceMax> monitors_ GUARDED_BY(lock_);  // in force
+  std::array<std::shared_ptr<Monitor>, kIfaceMax> own_ GUARDED_BY(lock_), imported_
+      GUARDED_BY(lock_);  // imported_[i], if set, has precedence over own_[i]
+  std::array<bool, kIfaceMax> enabled_ GUARDED_BY(lock_);
+  std::array<bool, kIfaceMax> checks_ GUARDED_BY(lock_){};  // monitors_[i]->checks_hits()
+  CacheStatistics counts_ GUARDED_BY(lock_);
+  std::string reason_ GUARDED_BY(lock_);
   ChangeLog log_;
 };
 

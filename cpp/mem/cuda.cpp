@@ -207,8 +207,8 @@ class CudaRuntime final : public DeviceRuntime {
   struct Device {
     CUuuid uuid{};
     mutable RankedMutex<lock_rank::kCuda> mutex;  // guards the members below
-    mutable CUcontext context = nullptr;
-    mutable std::vector<CUstream> idle;
+    mutable CUcontext context GUARDED_BY(mutex) = nullptr;
+    mutable std::vector<CUstream> idle GUARDED_BY(mutex);
   };
 
   // Makes the device's primary context current in this thread during its life: driver calls without a context fail.
@@ -216,7 +216,7 @@ class CudaRuntime final : public DeviceRuntime {
     Entered(CudaRuntime& runtime, const Device& device) : api(runtime.api_) {
       CUcontext context = nullptr;
       {
-        const std::lock_guard lock(device.mutex);
+        const Guard lock(device.mutex);
         if (device.context == nullptr) {
           CUdevice handle = 0;
           const auto number = static_cast<int>(&device - runtime.devices_.data());
@@ -251,7 +251,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   CUstream take_stream(const Device& device) noexcept {
-    const std::lock_guard lock(device.mutex);
+    const Guard lock(device.mutex);
     if (!device.idle.empty()) {
       const CUstream stream = device.idle.back();
       device.idle.pop_back();
@@ -261,7 +261,7 @@ class CudaRuntime final : public DeviceRuntime {
     return api_.stream_create(&stream, kStreamNonBlocking) == kCudaSuccess ? stream : nullptr;
   }
   void give_stream(const Device& device, CUstream stream) noexcept {
-    const std::lock_guard lock(device.mutex);
+    const Guard lock(device.mutex);
     device.idle.push_back(stream);
   }
 

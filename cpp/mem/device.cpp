@@ -99,13 +99,13 @@ Status Devices::copy(Side to, Side from, size_t length) const noexcept {
 }
 
 void Devices::add_window(uint64_t base, uint64_t length, std::byte* at, uint64_t buffer_id) {
-  const std::unique_lock lock(windows_mutex_);
+  const Guard lock(windows_mutex_);
   windows_.push_back({base, length, buffer_id, at});
   window_count_.store(windows_.size(), std::memory_order_release);
 }
 
 bool Devices::remove_window(uint64_t base, const std::byte* at) noexcept {
-  const std::unique_lock lock(windows_mutex_);
+  const Guard lock(windows_mutex_);
   const size_t gone = std::erase_if(windows_, [&](const Window& w) { return w.base == base && w.at == at; });
   window_count_.store(windows_.size(), std::memory_order_release);
   return gone != 0;
@@ -125,7 +125,7 @@ std::byte* Devices::near(const Side& side, size_t length) const noexcept {
 }
 
 bool Devices::copy_near(const Side& to, const Side& from, size_t length) const noexcept {
-  const std::shared_lock lock(windows_mutex_);
+  const SharedGuard lock(windows_mutex_);
   std::byte* const there = near(to, length);
   const std::byte* const here = near(from, length);
   if (there == nullptr || here == nullptr || !copy_guarded(there, here, length)) return false;
@@ -151,7 +151,7 @@ std::shared_ptr<Devices::Opened> Devices::open(const void* owner, const DeviceNo
   if (note.has_ipc == 0 || !p2p()) return nullptr;
   DeviceRuntime* const r = runtime(note.iface);
   if (r == nullptr) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto same = std::ranges::find_if(
       known_, [&](const Known& k) { return k.owner == owner && k.base == note.base && k.buffer_id == note.buffer_id; });
   if (same != known_.end()) {
@@ -186,7 +186,7 @@ void Devices::unregister_host(void* memory) const noexcept {
 }
 
 void Devices::forget(const void* owner) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   known_.remove_if([&](const Known& k) { return k.owner == owner; });
 }
 

@@ -194,14 +194,14 @@ class Devices {
 
   std::atomic<DeviceRuntime*> runtimes_[kHmemIfaceCount]{};
   std::atomic<bool> any_{false}, p2p_{true};
-  RankedMutex<lock_rank::kDevicesOpened> mutex_;  // guards known_
-  std::list<Known> known_;                        // most recently used first
+  RankedMutex<lock_rank::kDevicesOpened> mutex_;
+  std::list<Known> known_ GUARDED_BY(mutex_);  // most recently used first
   std::atomic<uint64_t> near_bytes_{0};
   mutable std::atomic<uint64_t> near_copies_{0};
   std::atomic<size_t> window_count_{0};
   mutable RankedShared<lock_rank::kDeviceWindows>
-      windows_mutex_;  // guards windows_; held during a copy through one, so that it stays mapped
-  std::vector<Window> windows_;
+      windows_mutex_;  // held during a copy through one, so that it stays mapped
+  std::vector<Window> windows_ GUARDED_BY(windows_mutex_);
 };
 
 }  // namespace weft::mem

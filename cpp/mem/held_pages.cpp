@@ -34,7 +34,7 @@ uint64_t HeldPages::hold(const void* owner, uint64_t address, uint64_t length, b
   const uint64_t page = g_page_size;
   if (length == 0 || address % page != 0 || length % page != 0 || address + length > kFileSize) return address;
   release(owner);
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   try {
     if (!file_.valid()) {
       UniqueFd file = make_memfd(kHeldPagesFile, kFileSize);
@@ -60,7 +60,7 @@ uint64_t HeldPages::hold(const void* owner, uint64_t address, uint64_t length, b
     (void)::madvise(alias, length, MADV_DONTFORK);
     held_[owner] = {address, length, reinterpret_cast<uint64_t>(alias), forks_};
     for (uint64_t p = address; p < address + length; p += page) ++pages_.at(p).users;
-    any_ = true;
+    any_.store(true, std::memory_order_relaxed);
     return reinterpret_cast<uint64_t>(alias);
   } catch (const Error&) {  // no file, or the maps cannot be read
     return address;
@@ -79,19 +79,19 @@ bool HeldPages::move(uint64_t begin, uint64_t end, bool kept) {
 }
 
 uint64_t HeldPages::original(const void* owner, uint64_t alias) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto found = held_.find(owner);
   if (found == held_.end() || alias - found->second.alias >= found->second.length) return alias;
   return found->second.address + (alias - found->second.alias);
 }
 
 void HeldPages::release(const void* owner) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto found = held_.find(owner);
   if (found == held_.end()) return;
   const Held held = found->second;
   held_.erase(found);
-  any_ = !held_.empty();
+  any_.store(!held_.empty(), std::memory_order_relaxed);
   ::munmap(at(held.alias), held.length);
   for (uint64_t p = held.address; p < held.address + held.length; p += g_page_size) {
     const auto page = pages_.find(p);
@@ -117,7 +117,7 @@ void HeldPages::make_own(uint64_t page, const Page& what) noexcept {
   }
 }
 
-void HeldPages::before_fork() noexcept {
+UNCHECKED void HeldPages::before_fork() noexcept {
   mutex_.lock_at_fork();
   for (auto page = pages_.begin(); page != pages_.end();) {
     if (page->second.kept) {
@@ -135,10 +135,10 @@ void HeldPages::before_fork() noexcept {
   file_.reset();  // pages held from now on go to a new file: the child maps pages of this one
 }
 
-void HeldPages::after_fork_in_child() noexcept {
+UNCHECKED void HeldPages::after_fork_in_child() noexcept {
   pages_.clear();
   held_.clear();
-  any_ = false;
+  any_.store(false, std::memory_order_relaxed);
   file_.reset();
   mutex_.unlock_after_fork();
 }

@@ -31,7 +31,7 @@ class HeldPages {
   [[nodiscard]] uint64_t original(const void* owner, uint64_t alias) const;
   void release(const void* owner) noexcept;
   // True if any owner holds pages.
-  [[nodiscard]] bool any() const noexcept { return any_; }
+  [[nodiscard]] bool any() const noexcept { return any_.load(std::memory_order_relaxed); }
 
   void before_fork() noexcept;
   void after_fork_in_parent() noexcept { mutex_.unlock_after_fork(); }
@@ -51,13 +51,13 @@ class HeldPages {
   void make_own(uint64_t page, const Page& what) noexcept;
 
   mutable RankedMutex<lock_rank::kHeldPages> mutex_;
-  bool any_ = false;
-  UniqueFd file_;
-  uint64_t inode_ = 0;
-  uint64_t forks_ = 0;
-  std::map<uint64_t, Page> pages_;  // by address
-  std::unordered_map<const void*, Held> held_;
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(4096);  // buffer for moving a page
+  std::atomic<bool> any_{false};  // changed under the mutex
+  UniqueFd file_ GUARDED_BY(mutex_);
+  uint64_t inode_ GUARDED_BY(mutex_) = 0;
+  uint64_t forks_ GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, Page> pages_ GUARDED_BY(mutex_);  // by address
+  std::unordered_map<const void*, Held> held_ GUARDED_BY(mutex_);
+  std::vector<std::byte> bytes_ GUARDED_BY(mutex_) = std::vector<std::byte>(4096);  // buffer for moving a page
 };
 
 }  // namespace weft::mem

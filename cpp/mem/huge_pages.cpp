@@ -85,8 +85,8 @@ struct PageFollower::State {
   std::condition_variable news;
   std::atomic<size_t> following{0};  // size of `ranges`, readable without the mutex
   std::atomic<uint32_t> callers{0};  // wait for the mutex: the thread lets them in between two blocks
-  std::vector<Range> ranges;
-  bool stop = false;
+  std::vector<Range> ranges GUARDED_BY(mutex);
+  bool stop GUARDED_BY(mutex) = false;
 
   // Handles what was touched in a range; true: a huge page was made.
   bool look(Range& range) {
@@ -114,7 +114,8 @@ struct PageFollower::State {
     return any;
   }
 
-  void run() {
+  // The condition variable gives up the lock and takes it again, which the analysis does not follow.
+  void run() UNCHECKED {
     std::unique_lock lock(mutex.plain());  // for `news`; no other lock is taken here
     Pause pause = kPauseMin;
     while (!stop) {
@@ -143,7 +144,7 @@ struct PageFollower::State {
   void with_ranges(Do&& change) {
     callers.fetch_add(1, std::memory_order_relaxed);
     {
-      const std::lock_guard lock(mutex);
+      const Guard lock(mutex);
       change();
       following.store(ranges.size(), std::memory_order_relaxed);
     }
@@ -162,6 +163,7 @@ PageFollower::~PageFollower() {
     return;
   }
   state_->with_ranges([&] {
+    state_->mutex.assert_held();
     state_->ranges.clear();
     state_->stop = true;
   });
@@ -191,6 +193,7 @@ void PageFollower::follow(int fd, uint64_t offset, uint64_t address, uint64_t le
   State::Range range{.fd = fd, .offset = offset + (begin - address), .address = address, .begin = begin, .done = {}};
   range.done.resize((end - begin) / kHugePage);
   state_->with_ranges([&] {
+    state_->mutex.assert_held();
     if (state_->ranges.size() == kRangesMax) state_->ranges.erase(state_->ranges.begin());
     state_->ranges.push_back(std::move(range));
   });
@@ -203,8 +206,10 @@ bool PageFollower::active() const noexcept {
 
 void PageFollower::forget(uint64_t address) noexcept {
   if (!here()) return;
-  state_->with_ranges(
-      [&] { std::erase_if(state_->ranges, [&](const State::Range& r) { return r.address == address; }); });
+  state_->with_ranges([&] {
+    state_->mutex.assert_held();
+    std::erase_if(state_->ranges, [&](const State::Range& r) { return r.address == address; });
+  });
 }
 
 }  // namespace weft::mem

@@ -318,10 +318,11 @@ bool exchange_text(uint8_t* at, const uint8_t* expected, const uint8_t* bytes, s
 
 // ---- installing and removing the jumps ---------------------------------------------------------------------------
 
-RankedMutex<lock_rank::kMemhooks> g_mutex;  // guards subscriptions and code; no hook takes it
-size_t g_subscriptions = 0;                 // ranges of all logs
-bool g_installed = false;
-uint8_t* g_stubs = nullptr;  // near libc: jumps to the hooks, and the functions' first instructions; never freed
+RankedMutex<lock_rank::kMemhooks> g_mutex;       // guards subscriptions and code; no hook takes it
+size_t g_subscriptions GUARDED_BY(g_mutex) = 0;  // ranges of all logs
+bool g_installed GUARDED_BY(g_mutex) = false;
+uint8_t* g_stubs GUARDED_BY(g_mutex) =
+    nullptr;  // near libc: jumps to the hooks, and the functions' first instructions; never freed
 
 struct Plan {
   uint8_t* entry = nullptr;
@@ -373,7 +374,7 @@ bool plan_all(std::array<Plan, kFunctionCount>* plans, std::string* why) {
 }
 
 // Allocates the stubs in reach of a near jump from libc.
-bool make_stubs(const uint8_t* near, std::string* why) {
+bool make_stubs(const uint8_t* near, std::string* why) REQUIRES(g_mutex) {
   if (g_stubs != nullptr) return true;
   constexpr size_t kBytes = kFunctionCount * 2 * kStubBytes;
   // Below libc lie the process's mappings, and a large one may fill the whole reach; above are the loader and, at least
@@ -406,7 +407,7 @@ bool make_jump(uint8_t* out, const uint8_t* from, const uint8_t* to) noexcept {
   return true;
 }
 
-void uninstall() noexcept {
+void uninstall() noexcept REQUIRES(g_mutex) {
   std::string ignored;
   for (Hook& hook : g_hooks) {
     if (hook.put_bytes == 0) continue;
@@ -416,7 +417,7 @@ void uninstall() noexcept {
   g_installed = false;
 }
 
-bool install(std::string* why) {
+bool install(std::string* why) REQUIRES(g_mutex) {
   std::array<Plan, kFunctionCount> plans;
   if (!plan_all(&plans, why) || !make_stubs(plans[kMunmap].entry, why)) return false;
   const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
@@ -484,7 +485,7 @@ bool install(std::string* why) {
 // The child inherits our jumps but has only the forking thread: other threads' calls do not continue in it, and the
 // parent's monitors are not used there. Registered as the library is loaded: a fork takes this lock after the cache's,
 // whose holders take this one.
-void child_forgets() {
+void child_forgets() UNCHECKED {
   for (auto& log : g_logs) log.store(nullptr, std::memory_order_relaxed);
   for (Flight& flight : g_flights) flight.busy.store(false, std::memory_order_relaxed);
   g_more_flights.store(0, std::memory_order_relaxed);
@@ -502,13 +503,13 @@ class MemhooksMonitor final : public Monitor {
   [[nodiscard]] std::string_view name() const noexcept override { return "memhooks"; }
 
   [[nodiscard]] bool available(std::string* why) override {
-    const std::lock_guard guard(g_mutex);
+    const Guard guard(g_mutex);
     std::array<Plan, kFunctionCount> plans;
     return g_installed || plan_all(&plans, why) || advise(why);
   }
 
   bool subscribe(uint64_t, uint64_t, ChangeLog& log, std::string* why) override {
-    const std::lock_guard guard(g_mutex);
+    const Guard guard(g_mutex);
     if (!g_installed && !install(why)) return advise(why);
     Attached* attached = find(&log);
     if (attached == nullptr) {
@@ -531,7 +532,7 @@ class MemhooksMonitor final : public Monitor {
   }
 
   void unsubscribe(uint64_t, uint64_t, ChangeLog& log) noexcept override {
-    const std::lock_guard guard(g_mutex);
+    const Guard guard(g_mutex);
     Attached* attached = find(&log);
     if (attached == nullptr) return;  // in a forked child
     if (--attached->ranges == 0) {
@@ -554,7 +555,7 @@ class MemhooksMonitor final : public Monitor {
   }
 
   [[nodiscard]] bool active() noexcept override {
-    const std::lock_guard guard(g_mutex);
+    const Guard guard(g_mutex);
     return g_installed;
   }
 

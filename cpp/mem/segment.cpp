@@ -113,7 +113,7 @@ bool overlap(const SegmentPlace& place, uint64_t bytes, const HeldPlace& held) n
 std::byte* SegmentSet::allocate(size_t bytes) {
   const size_t size = pages_of(bytes);
   if (resting()) look_if_holds_ended();
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const SegmentPlace at = take(size);
   std::byte* address = segments_[at.segment]->mapping.data() + at.offset;
   live_.emplace(reinterpret_cast<uint64_t>(address), size);
@@ -123,7 +123,7 @@ std::byte* SegmentSet::allocate(size_t bytes) {
 std::byte* SegmentSet::allocate_at(std::byte* address, size_t bytes, bool replace) {
   const size_t size = pages_of(bytes);
   if (resting()) look_if_holds_ended();
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto begin = reinterpret_cast<uint64_t>(address);
   for (const auto& segment : segments_) {  // a segment's own mapping holds other allocations
     const auto base = reinterpret_cast<uint64_t>(segment->mapping.data());
@@ -161,7 +161,7 @@ SegmentPlace SegmentSet::place_of(std::byte* live) const noexcept {
 }
 
 void SegmentSet::discard(std::byte* address) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   if (live == live_.end()) return;
   const SegmentPlace at = place_of(address);
@@ -170,7 +170,7 @@ void SegmentSet::discard(std::byte* address) noexcept {
 }
 
 void SegmentSet::follow(std::byte* address) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   if (live == live_.end() || placed_.contains(live->first)) return;
   const SegmentPlace at = place_of(address);
@@ -184,7 +184,7 @@ void SegmentSet::unfollow(std::byte* address) noexcept {
 bool SegmentSet::overlay(std::byte* address, size_t bytes, std::byte* source) {
   const size_t size = pages_of(bytes);
   unfollow(address);
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   if (live == live_.end() || live->second != size || placed_.contains(live->first)) return false;
   const SegmentPlace at = place_of(address);
@@ -219,7 +219,7 @@ void SegmentSet::free(std::byte* address) noexcept {
   SegmentPlace at;
   unfollow(address);
   {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     const auto live = live_.find(reinterpret_cast<uint64_t>(address));
     if (live == live_.end()) return;
     size = live->second;
@@ -241,7 +241,7 @@ void SegmentSet::free(std::byte* address) noexcept {
     holders.held_places(held);
     const bool is_held = std::ranges::any_of(held, [&](const HeldPlace& h) { return overlap(at, size, h); });
     {
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       // A lease begins under a hold: the holds were read first, so one of the two is seen.
       if (!is_held && leased(segments_[at.segment]->fd.get(), at.offset, size)) {
         lease_rests_.store(true, std::memory_order_relaxed);
@@ -292,13 +292,13 @@ void SegmentSet::look_if_holds_ended() noexcept {
 void SegmentSet::look_at_holds() noexcept {
   PlaceHolders* holders = holders_.load(std::memory_order_relaxed);
   if (holders == nullptr || !resting()) return;
-  const std::lock_guard one(look_mutex_);
+  const Guard one(look_mutex_);
   try {
     // A place that comes to rest during this check may have a hold that the check has missed: leave it for the next
     // check. Only a check removes places, so the first `count` places keep their positions.
     size_t count;
     {
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       count = resting_.size();
     }
     std::vector<HeldPlace> held;
@@ -308,10 +308,11 @@ void SegmentSet::look_at_holds() noexcept {
     std::ranges::sort(held, {}, order);
     uint64_t longest = 0;
     for (const HeldPlace& h : held) longest = std::max(longest, h.length);
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     const auto looked_at = resting_.begin() + static_cast<std::ptrdiff_t>(count);
     bool only_leased = false;
     const auto end = std::remove_if(resting_.begin(), looked_at, [&](const Resting& r) {
+      mutex_.assert_held();
       const uint64_t from = r.place.offset < longest ? 0 : r.place.offset - longest;
       auto h = std::ranges::lower_bound(held, std::pair(r.place.segment, from), {}, order);
       for (; h != held.end() && h->segment == r.place.segment && h->offset < r.place.offset + r.bytes; ++h) {
@@ -334,7 +335,7 @@ void SegmentSet::look_at_holds() noexcept {
 
 uint64_t SegmentSet::resting_bytes() {
   if (resting()) look_if_holds_ended();
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   uint64_t sum = 0;
   for (const Resting& r : resting_) sum += r.bytes;
   return sum;
@@ -378,14 +379,14 @@ void SegmentSet::give_back(Segment& segment, uint64_t offset, uint64_t size) {
 }
 
 size_t SegmentSet::allocated(std::byte* address) const noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   return live == live_.end() ? 0 : live->second;
 }
 
 std::optional<SegmentPlace> SegmentSet::find(const void* address, size_t length) {
   const auto* p = static_cast<const std::byte*>(address);
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto* base = segments_[i]->mapping.data();
     const size_t size = segments_[i]->mapping.size();
@@ -421,7 +422,7 @@ std::optional<SegmentPlace> SegmentSet::find(const void* address, size_t length)
 // ---- pages that are no longer ours -------------------------------------------------------------------------------
 
 void SegmentSet::watch_with(std::shared_ptr<Monitor> monitor) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   monitor_ = std::move(monitor);
 }
 
@@ -490,7 +491,7 @@ void SegmentSet::remove_hole(uint64_t begin, uint64_t end) {
 }
 
 Gate* SegmentSet::gate(uint32_t segment) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (segment >= segments_.size()) return nullptr;
   Mapping& mapping = segments_[segment]->mapping;
   return Gate::in(mapping.data(), mapping.size());
@@ -498,7 +499,7 @@ Gate* SegmentSet::gate(uint32_t segment) const {
 
 bool SegmentSet::takes_turns(const void* address, size_t length) const {
   const auto begin = reinterpret_cast<uint64_t>(address);
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   auto live = live_.upper_bound(begin);
   if (live != live_.begin() && std::prev(live)->first + std::prev(live)->second > begin) --live;
   for (; live != live_.end() && live->first < begin + length; ++live) {
@@ -508,28 +509,28 @@ bool SegmentSet::takes_turns(const void* address, size_t length) const {
 }
 
 uint32_t SegmentSet::count() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return static_cast<uint32_t>(segments_.size());
 }
 
 size_t SegmentSet::bytes(uint32_t segment) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return segment < segments_.size() ? segments_[segment]->mapping.size() : 0;
 }
 
 int SegmentSet::fd(uint32_t segment) const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   return segment < segments_.size() ? segments_[segment]->fd.get() : -1;
 }
 
 uint64_t SegmentSet::allocated_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   uint64_t sum = 0;
   for (const auto& [address, bytes] : live_) sum += bytes;
   return sum;
 }
 
-void SegmentSet::close_fds() noexcept {
+UNCHECKED void SegmentSet::close_fds() noexcept {
   for (auto& segment : segments_) segment->fd.reset();
 }
 

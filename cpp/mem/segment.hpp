@@ -134,21 +134,23 @@ class SegmentSet {
   void give_back(Segment& segment, uint64_t offset, uint64_t size);
 
   mutable RankedMutex<lock_rank::kSegments> mutex_;
-  std::vector<std::unique_ptr<Segment>> segments_;
-  std::map<uint64_t, uint64_t> live_;  // address -> bytes
-  std::map<uint64_t, Placed> placed_;  // by address; allocations of live_ outside the segments' own mappings
-  std::set<uint64_t> overlaid_;        // addresses of live_ whose pages overlay() has replaced
-  std::shared_ptr<Monitor> monitor_;
+  std::vector<std::unique_ptr<Segment>> segments_ GUARDED_BY(mutex_);
+  std::map<uint64_t, uint64_t> live_ GUARDED_BY(mutex_);  // address -> bytes
+  std::map<uint64_t, Placed> placed_
+      GUARDED_BY(mutex_);  // by address; allocations of live_ outside the segments' own mappings
+  std::set<uint64_t> overlaid_ GUARDED_BY(mutex_);  // addresses of live_ whose pages overlay() has replaced
+  std::shared_ptr<Monitor> monitor_ GUARDED_BY(mutex_);
   ChangeLog log_;
   std::atomic<PlaceHolders*> holders_{nullptr};
   RankedMutex<lock_rank::kSegmentLook> look_mutex_;  // one look at resting_ at a time
-  std::vector<Resting> resting_;
+  std::vector<Resting> resting_ GUARDED_BY(mutex_);
   std::atomic<size_t> resting_count_{0};  // size of resting_, readable without the lock
   std::atomic<uint64_t> stamp_{0};        // holds_stamp() at the last check of all resting places
   // A place rests only because of a lease. No event tells when a lease ends, so each allocation looks again.
   std::atomic<bool> lease_rests_{false};
-  std::map<uint64_t, uint64_t> holes_;  // begin -> end: addresses in segments where other memory is mapped now
-  PageFollower follower_;               // ends first: it uses the segments' descriptors
+  std::map<uint64_t, uint64_t> holes_
+      GUARDED_BY(mutex_);  // begin -> end: addresses in segments where other memory is mapped now
+  PageFollower follower_;  // ends first: it uses the segments' descriptors
 };
 
 // Allocates the pages of [address, address + length) before they are touched. False: out of memory, or no such mapping.

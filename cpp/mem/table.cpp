@@ -123,7 +123,7 @@ void Table::iov_release(uint32_t first, uint32_t count) noexcept {
 }
 
 uint32_t Table::insert(const MrRequest& request) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (request.client_key && find_client_key(request.domain, *request.client_key) != kNoSlot) {
     throw Error(fi_err::kENOKEY,
                 "requested_key " + std::to_string(*request.client_key) +
@@ -211,7 +211,7 @@ void Table::release_ep_list(MrEntry& e) noexcept {
 }
 
 void Table::bind_eps(uint32_t slot, std::span<const uint32_t> bindings) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   MrEntry& e = entry(slot);
   assert(state_of(e.state.load(std::memory_order_relaxed)) != MrState::enabled && "before peers may use the region");
   if (bindings.size() < 2) {
@@ -266,7 +266,7 @@ void Table::reopen(uint32_t slot) noexcept {
 }
 
 void Table::release(uint32_t slot) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   assert(slot < slots_used_ && "the slot was ever used");
   MrEntry& e = entry(slot);
   assert(state_of(e.state.load(std::memory_order_relaxed)) != MrState::free && "a slot is released once");
@@ -347,7 +347,7 @@ void Table::set_nic_id(const NicId& id) noexcept {
 }
 
 uint32_t Table::begin_hold(const NicId& owner, uint32_t segment, uint64_t offset, uint64_t length) {
-  const std::lock_guard lock(hold_mutex_);
+  const Guard lock(hold_mutex_);
   auto* header = reinterpret_cast<TableHeader*>(writable_);
   uint32_t hold = header->holds_used.load(std::memory_order_relaxed);
   const bool again = !free_holds_.empty();
@@ -373,7 +373,7 @@ uint32_t Table::begin_hold(const NicId& owner, uint32_t segment, uint64_t offset
 
 void Table::end_hold(uint32_t hold) noexcept {
   if (hold == kNoHold || is_parents()) return;
-  const std::lock_guard lock(hold_mutex_);
+  const Guard lock(hold_mutex_);
   assert(reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold].held.load(std::memory_order_relaxed) == 1);
   // SYNC POINT: all accesses through the pointer happen before the hold ends.
   reinterpret_cast<HoldEntry*>(writable_ + layout_.hold_at)[hold].held.store(0, std::memory_order_release);
@@ -382,7 +382,7 @@ void Table::end_hold(uint32_t hold) noexcept {
 }
 
 uint32_t Table::open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation) {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   if (ep_free_.empty()) {
     throw Error(fi_err::kENOSPC, "all " + std::to_string(kEpCountMax) + " endpoints of this NIC are open: close some");
   }
@@ -415,7 +415,7 @@ void Table::set_ep_peer(uint32_t index_of_ep, const wire::EpAddress& peer) noexc
 }
 
 void Table::close_ep(uint32_t index_of_ep) noexcept {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   assert(index_of_ep < kEpCountMax && ep_free_.size() < kEpCountMax && "the endpoint is open");
   auto& e = reinterpret_cast<EpEntry*>(writable_ + layout_.ep_at)[index_of_ep];
   e.generation.fetch_add(1, std::memory_order_seq_cst);
@@ -426,7 +426,7 @@ void Table::close_ep(uint32_t index_of_ep) noexcept {
 
 #if !defined(NDEBUG)
 void Table::check() {
-  const std::lock_guard lock(mutex_);
+  const Guard lock(mutex_);
   assert(slots_used_ <= layout_.mr_count_max && indexed_at_.size() == slots_used_ &&
          "slots are used from the first on");
   assert(live_count() == slots_used_ - free_slots_.size() && "a slot that was used is live, or free");

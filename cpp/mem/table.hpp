@@ -497,18 +497,19 @@ class Table : public TableView {
   Mapping mapping_;
   std::byte* writable_ = nullptr;
   mutable RankedMutex<lock_rank::kTable> mutex_;
-  std::vector<uint32_t> free_slots_;
-  uint32_t slots_used_ = 0;
-  std::vector<uint32_t> tombstones_;  // positions of the tombstones in the index
-  std::vector<uint32_t> indexed_;     // slots with client keys, for rebuilding
-  std::vector<std::pair<uint32_t, uint32_t>>
-      indexed_at_;  // by slot: position in indexed_ + 1 (0: none), position in the index
-  std::map<uint32_t, uint32_t> iov_free_{{0, kIovEntryCount}};  // first -> count; neighbouring ranges are joined
-  std::deque<uint32_t>
-      ep_free_;  // longest free first: readers of a slot's old endpoint have most likely finished before its reuse
+  std::vector<uint32_t> free_slots_ GUARDED_BY(mutex_);
+  uint32_t slots_used_ GUARDED_BY(mutex_) = 0;
+  std::vector<uint32_t> tombstones_ GUARDED_BY(mutex_);  // positions of the tombstones in the index
+  std::vector<uint32_t> indexed_ GUARDED_BY(mutex_);     // slots with client keys, for rebuilding
+  std::vector<std::pair<uint32_t, uint32_t>> indexed_at_
+      GUARDED_BY(mutex_);  // by slot: position in indexed_ + 1 (0: none), position in the index
+  std::map<uint32_t, uint32_t> iov_free_ GUARDED_BY(mutex_){
+      {0, kIovEntryCount}};  // first -> count; neighbouring ranges are joined
+  std::deque<uint32_t> ep_free_ GUARDED_BY(
+      mutex_);  // longest free first: readers of a slot's old endpoint have most likely finished before its reuse
   std::atomic<uint32_t> live_count_{0};
   RankedMutex<lock_rank::kTableHolds> hold_mutex_;
-  std::vector<uint32_t> free_holds_;
+  std::vector<uint32_t> free_holds_ GUARDED_BY(hold_mutex_);
 };
 
 }  // namespace weft::mem

@@ -59,14 +59,14 @@ constexpr size_t kMessagesAtOnce = 16;
 class UserfaultfdMonitor final : public Monitor {
  public:
   ~UserfaultfdMonitor() override {
-    const std::lock_guard guard(mutex_);
+    const Guard guard(mutex_);
     if (reader_.joinable()) stop();
   }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "userfaultfd"; }
 
   [[nodiscard]] bool available(std::string* why) override {
-    const std::lock_guard guard(mutex_);
+    const Guard guard(mutex_);
     return fd_.valid() || open_descriptor(why).valid();
   }
 
@@ -75,7 +75,7 @@ class UserfaultfdMonitor final : public Monitor {
       *why = "userfaultfd does not report that System V shared memory is detached: it is not cached";
       return false;
     }
-    const std::lock_guard guard(mutex_);
+    const Guard guard(mutex_);
     if (!reader_.joinable() && !start(why)) return false;
     if (!attach(log)) {
       *why = "too many caches watch memory at the same time";
@@ -95,7 +95,7 @@ class UserfaultfdMonitor final : public Monitor {
   }
 
   void unsubscribe(uint64_t begin, uint64_t end, ChangeLog& log) noexcept override {
-    const std::lock_guard guard(mutex_);
+    const Guard guard(mutex_);
     const auto [first, last] = ranges_.equal_range(begin);
     const auto it = std::find_if(first, last, [&](const auto& range) { return range.second == end; });
     if (it == last) return;  // in a forked child
@@ -108,7 +108,7 @@ class UserfaultfdMonitor final : public Monitor {
   }
 
   [[nodiscard]] bool active() noexcept override {
-    const std::lock_guard guard(mutex_);
+    const Guard guard(mutex_);
     return reader_.joinable();
   }
 
@@ -177,7 +177,7 @@ class UserfaultfdMonitor final : public Monitor {
     return true;
   }
 
-  void stop() noexcept {
+  void stop() noexcept REQUIRES(mutex_) {
     for (const auto& [begin, end] : ranges_) unregister(begin, end);
     const uint64_t one = 1;
     (void)!::write(stop_fd_.get(), &one, sizeof(one));
@@ -192,7 +192,7 @@ class UserfaultfdMonitor final : public Monitor {
   }
 
   bool attach(ChangeLog& log) noexcept {
-    const std::lock_guard guard(logs_lock_);
+    const Guard guard(logs_lock_);
     auto it = std::ranges::find(logs_, &log, &Attached::log);
     if (it == logs_.end()) it = std::ranges::find(logs_, nullptr, &Attached::log);
     if (it == logs_.end()) return false;
@@ -201,7 +201,7 @@ class UserfaultfdMonitor final : public Monitor {
     return true;
   }
   void detach(const ChangeLog& log) noexcept {
-    const std::lock_guard guard(logs_lock_);
+    const Guard guard(logs_lock_);
     const auto it = std::ranges::find(logs_, &log, &Attached::log);
     if (it != logs_.end() && --it->ranges == 0) it->log = nullptr;
   }
@@ -213,7 +213,7 @@ class UserfaultfdMonitor final : public Monitor {
     for (;;) {
       if (::poll(watched, 2, -1) < 0 && errno != EINTR) return;
       if ((watched[0].revents & POLLIN) != 0) {
-        const std::lock_guard guard(logs_lock_);  // other threads hold it only to add or remove a log
+        const Guard guard(logs_lock_);  // other threads hold it only to add or remove a log
         each_log([](ChangeLog& log) { log.begin_taking(); });
         const ssize_t got = ::read(fd, messages, sizeof(messages));
         for (ssize_t i = 0; i < got / static_cast<ssize_t>(sizeof(uffd_msg)); ++i) {
@@ -244,7 +244,7 @@ class UserfaultfdMonitor final : public Monitor {
   }
 
   template <typename Each>
-  void each_log(Each&& each) noexcept {
+  void each_log(Each&& each) noexcept REQUIRES(logs_lock_) {
     for (const Attached& attached : logs_) {
       if (attached.log != nullptr) each(*attached.log);
     }
@@ -253,9 +253,9 @@ class UserfaultfdMonitor final : public Monitor {
   RankedMutex<lock_rank::kUserfaultfd> mutex_;  // the reader never takes it
   UniqueFd fd_, stop_fd_;
   std::thread reader_;
-  std::multimap<uint64_t, uint64_t> ranges_;
+  std::multimap<uint64_t, uint64_t> ranges_ GUARDED_BY(mutex_);
   RankedSpin<lock_rank::kUserfaultfdLogs> logs_lock_;
-  std::array<Attached, kLogMax> logs_{};
+  std::array<Attached, kLogMax> logs_ GUARDED_BY(logs_lock_){};
 };
 
 }  // namespace

@@ -107,7 +107,7 @@ class ZeRuntime final : public DeviceRuntime {
         !look(reinterpret_cast<uint64_t>(from), &properties, &device)) {
       return false;
     }
-    const std::lock_guard lock(device->mutex);  // a command list is for one thread at a time
+    const Guard lock(device->mutex);  // a command list is for one thread at a time
     if (device->list == nullptr) {
       const QueueDesc desc;
       if (api_.list_create(device->context, device->handle, &desc, &device->list) != kZeSuccess) {
@@ -148,7 +148,7 @@ class ZeRuntime final : public DeviceRuntime {
     ZeHandle context, handle;
     uint64_t number;                                   // as fi_hmem_ze_device makes it
     mutable RankedMutex<lock_rank::kLevelZero> mutex;  // guards list
-    mutable ZeHandle list = nullptr;
+    mutable ZeHandle list GUARDED_BY(mutex) = nullptr;
   };
 
   bool look(uint64_t address, AllocationProperties* properties, const Device** device) noexcept {

@@ -157,7 +157,7 @@ void MatchUnit::check() const {
 }
 
 void RxContext::check() {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   match_.check();
   const MatchUnit::Statistics match = match_.statistics();
   std::unordered_map<uint64_t, uint32_t> flows;
@@ -189,8 +189,8 @@ void RxContext::check() {
 }
 
 void Nic::check() {
-  const std::lock_guard progress(progress_mutex_);
-  const std::lock_guard objects(objects_mutex_);
+  const Guard progress(progress_mutex_);
+  const Guard objects(objects_mutex_);
   for (const std::atomic<Domain*>& slot : domains_) {
     const Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;

@@ -56,7 +56,7 @@ CounterPage::Stored CounterPage::look() noexcept {
 // ---- the word -------------------------------------------------------------------------------------------------------
 
 void ClientMemory::set_buffer(void* where, bool device) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   buffer_ = where;
   of_device_ = device;
   write_locked();
@@ -73,7 +73,7 @@ void ClientMemory::write_locked() noexcept {
 }
 
 void ClientMemory::on_change(bool write) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   const uint64_t value = counter_->value();
   while (!at_.empty() && *at_.begin() <= value) {
     at_.erase(at_.begin());
@@ -84,7 +84,7 @@ void ClientMemory::on_change(bool write) noexcept {
 
 void ClientMemory::write_back_at(uint64_t value) {
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     at_.insert(value);
   }
   on_change(false);
@@ -92,7 +92,7 @@ void ClientMemory::write_back_at(uint64_t value) {
 
 uint64_t ClientMemory::read(bool errors) noexcept {
   (void)look();
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   uint64_t told = last_;
   write_locked();
   if (!cached.load(std::memory_order_relaxed)) told = last_;
@@ -100,7 +100,7 @@ uint64_t ClientMemory::read(bool errors) noexcept {
 }
 
 std::shared_ptr<CounterPage> ClientMemory::page() {
-  const std::lock_guard guard(page_mutex_);
+  const Guard guard(page_mutex_);
   if (!page_) {
     page_ = std::make_shared<CounterPage>();
     has_page_.store(true, std::memory_order_release);
@@ -110,12 +110,12 @@ std::shared_ptr<CounterPage> ClientMemory::page() {
 
 bool ClientMemory::look() noexcept {
   if (!has_page_.load(std::memory_order_acquire)) return false;
-  const std::lock_guard guard(page_mutex_);
+  const Guard guard(page_mutex_);
   return take(page_->look());
 }
 
 void ClientMemory::store(size_t offset, uint64_t value) noexcept {
-  const std::lock_guard guard(page_mutex_);
+  const Guard guard(page_mutex_);
   if (page_) (void)take(page_->look());
   CounterPage::Stored stored;
   switch (offset) {
@@ -152,7 +152,7 @@ bool ClientMemory::take(const CounterPage::Stored& stored) noexcept {
 
 void Nic::watch(const std::shared_ptr<Counter>& counter) {
   {
-    const std::lock_guard guard(watched_mutex_);
+    const Guard guard(watched_mutex_);
     if (std::ranges::find(watched_, counter) != watched_.end()) return;
     watched_.push_back(counter);
     watched_count_.store(watched_.size(), std::memory_order_seq_cst);
@@ -161,13 +161,13 @@ void Nic::watch(const std::shared_ptr<Counter>& counter) {
 }
 
 void Nic::unwatch(const Counter* counter) noexcept {
-  const std::lock_guard guard(watched_mutex_);
+  const Guard guard(watched_mutex_);
   std::erase_if(watched_, [&](const auto& one) { return one.get() == counter; });
   watched_count_.store(watched_.size(), std::memory_order_seq_cst);
 }
 
 size_t Nic::look_at_pages() noexcept {
-  const std::lock_guard guard(watched_mutex_);
+  const Guard guard(watched_mutex_);
   size_t n = 0;
   for (const auto& counter : watched_) n += counter->memory()->look() ? 1 : 0;
   return n;

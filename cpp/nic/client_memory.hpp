@@ -90,21 +90,21 @@ class ClientMemory {
  private:
   bool take(const CounterPage::Stored& stored) noexcept;
   void write_back() noexcept {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     write_locked();
   }
   void write_locked() noexcept;
 
   Counter* counter_;
   mem::Devices* devices_;
-  RankedSpin<lock_rank::kClientMemory> lock_;  // guards the members below; not held while the counter is changed
-  uint64_t last_ = 0;
-  void* buffer_ = nullptr;
-  bool of_device_ = false;
-  std::multiset<uint64_t> at_;  // values at which the counter is written back
+  RankedSpin<lock_rank::kClientMemory> lock_;  // not held while the counter is changed
+  uint64_t last_ GUARDED_BY(lock_) = 0;
+  void* buffer_ GUARDED_BY(lock_) = nullptr;
+  bool of_device_ GUARDED_BY(lock_) = false;
+  std::multiset<uint64_t> at_ GUARDED_BY(lock_);  // values at which the counter is written back
   std::atomic<bool> faulted_{false};
-  RankedMutex<lock_rank::kCounterPage> page_mutex_;  // guards page_ and the reading of its words
-  std::shared_ptr<CounterPage> page_;
+  RankedMutex<lock_rank::kCounterPage> page_mutex_;  // also for reading the page's words
+  std::shared_ptr<CounterPage> page_ GUARDED_BY(page_mutex_);
   std::atomic<bool> has_page_{false};
 };
 

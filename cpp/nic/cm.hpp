@@ -56,7 +56,7 @@ class CmQueue {
   // False: the queue is full because the application does not read it. Outcomes of our own messages are never refused.
   bool push(CmEvent event) noexcept {
     try {
-      const std::lock_guard lock(mutex_);
+      const Guard lock(mutex_);
       if (is_peers(event)) {
         const uint32_t most = event.kind == CmKind::request ? kBacklogMax : kUnreadFromPeerMax;
         uint32_t& unread = unread_[event.token];
@@ -73,7 +73,7 @@ class CmQueue {
     return true;
   }
   std::optional<CmEvent> pop() {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     if (events_.empty()) return std::nullopt;
     std::optional<CmEvent> event(std::move(events_.front()));
     events_.pop_front();
@@ -83,7 +83,7 @@ class CmQueue {
     return event;
   }
   [[nodiscard]] size_t unread() const {
-    const std::lock_guard lock(mutex_);
+    const Guard lock(mutex_);
     return events_.size();
   }
 
@@ -91,8 +91,8 @@ class CmQueue {
   static bool is_peers(const CmEvent& event) noexcept { return event.kind <= CmKind::shutdown; }
 
   mutable RankedMutex<lock_rank::kCmEvents> mutex_;
-  std::deque<CmEvent> events_;
-  std::unordered_map<uint64_t, uint32_t> unread_;  // by token: unread messages of peers
+  std::deque<CmEvent> events_ GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, uint32_t> unread_ GUARDED_BY(mutex_);  // by token: unread messages of peers
   std::shared_ptr<Notifier> notifier_;
 };
 

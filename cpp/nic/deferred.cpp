@@ -95,6 +95,7 @@ void note_served(Owed& owed, const wire::Frame& f) noexcept {
 
 void Nic::defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload,
                 bool serve_again) noexcept {
+  progress_mutex_.assert_held();
   if (peer->dead()) return;
   try {
     if (!peer->nic_state) peer->nic_state = std::make_unique<Owed>();
@@ -205,6 +206,7 @@ bool Nic::count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) 
 }
 
 void Nic::forget_deferred(link::Peer& peer) noexcept {
+  progress_mutex_.assert_held();
   Owed* owed = owed_to(peer);
   if (owed == nullptr || owed->queue.empty()) return;
   deferred_count_.fetch_sub(owed->queue.size(), std::memory_order_seq_cst);

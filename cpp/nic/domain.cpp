@@ -118,7 +118,7 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
 void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                                  uint64_t flags) {
   if (region->closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
-  const std::lock_guard objects(nic_->objects_mutex_);
+  const Guard objects(nic_->objects_mutex_);
   auto& counters = region->rare().counters;
   const auto bound = std::ranges::find(counters, counter, &MemoryRegion::BoundCounter::counter);
   if (bound != counters.end()) {
@@ -312,7 +312,7 @@ void Domain::run_software() noexcept {
   software_waits_.store(false, std::memory_order_seq_cst);  // before the look: what comes meanwhile is noted again
   std::vector<std::shared_ptr<Endpoint>> all;
   {
-    const std::lock_guard guard(late_lock_);
+    const Guard guard(late_lock_);
     for (const auto& counter : late_counters_) counter->fold();
     try {
       for (const WithSoftware& known : software_) {
@@ -326,30 +326,30 @@ void Domain::run_software() noexcept {
 }
 
 void Domain::add_software(const std::shared_ptr<Endpoint>& ep) {
-  const std::lock_guard guard(late_lock_);
+  const Guard guard(late_lock_);
   software_.push_back({ep.get(), ep});
 }
 
 void Domain::remove_software(const Endpoint* ep) noexcept {
-  const std::lock_guard guard(late_lock_);
+  const Guard guard(late_lock_);
   std::erase_if(software_, [&](const WithSoftware& known) { return known.at == ep; });
 }
 
 void Domain::add_late_counter(const std::shared_ptr<Counter>& counter) {
-  const std::lock_guard guard(late_lock_);
+  const Guard guard(late_lock_);
   late_counters_.push_back(counter);
 }
 
 // One entry, for one endpoint.
 void Domain::remove_late_counter(const std::shared_ptr<Counter>& counter) noexcept {
   counter->fold();
-  const std::lock_guard guard(late_lock_);
+  const Guard guard(late_lock_);
   if (const auto it = std::ranges::find(late_counters_, counter); it != late_counters_.end()) late_counters_.erase(it);
 }
 
 void Domain::release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept {
   if (cookies.empty() && context == 0) return;
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   try {
     received_.insert(received_.end(), cookies.begin(), cookies.end());
     if (context != 0) received_.push_back(context);
@@ -363,14 +363,14 @@ std::vector<uint64_t> Domain::take_released() {
   const DomainLock guard(this);
   released_count_.store(0, std::memory_order_relaxed);
   std::vector<uint64_t> released = std::exchange(released_, {});
-  const std::lock_guard received(received_lock_);
+  const Guard received(received_lock_);
   released.insert(released.end(), received_.begin(), received_.end());
   received_.clear();
   return released;
 }
 
 void Domain::tell(uint32_t pid, News what) noexcept {
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   const std::pair<uint32_t, News> one{pid, what};
   try {
     if (std::ranges::find(news_, one) == news_.end()) news_.push_back(one);
@@ -381,7 +381,7 @@ void Domain::tell(uint32_t pid, News what) noexcept {
 }
 
 std::vector<std::pair<uint32_t, News>> Domain::take_news() {
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   return std::exchange(news_, {});
 }
 

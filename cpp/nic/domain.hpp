@@ -200,9 +200,9 @@ class Domain {
   uint32_t index_ = 0;
   OpTable ops_;
   std::vector<uint64_t> released_;
-  RankedSpin<lock_rank::kDomainReceived> received_lock_;  // guards received_ and news_
-  std::vector<uint64_t> received_;
-  std::vector<std::pair<uint32_t, News>> news_;
+  RankedSpin<lock_rank::kDomainReceived> received_lock_;
+  std::vector<uint64_t> received_ GUARDED_BY(received_lock_);
+  std::vector<std::pair<uint32_t, News>> news_ GUARDED_BY(received_lock_);
   std::atomic<uint64_t> released_count_{0};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;
@@ -210,13 +210,13 @@ class Domain {
   Flow* waiting_ = nullptr;  // flows in which operations wait
   std::vector<TxPort*> reordering_;
   std::atomic<bool> software_waits_{false};
-  RankedSpin<lock_rank::kDomainLate> late_lock_;  // guards late_counters_ and software_
+  RankedSpin<lock_rank::kDomainLate> late_lock_;
   struct WithSoftware {
     const Endpoint* at;
     std::weak_ptr<Endpoint> ep;
   };
-  std::vector<WithSoftware> software_;  // enabled endpoints whose software makes progress
-  std::vector<std::shared_ptr<Counter>> late_counters_;
+  std::vector<WithSoftware> software_ GUARDED_BY(late_lock_);  // enabled endpoints whose software makes progress
+  std::vector<std::shared_ptr<Counter>> late_counters_ GUARDED_BY(late_lock_);
   std::vector<Groups*> groups_;                      // of endpoints that have joined a group
   std::unordered_map<uint64_t, uint64_t> raw_keys_;  // handle -> key
   uint64_t next_handle_ = 0;

@@ -112,7 +112,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
       unclaim();
       return address.pid;
     }
-    const std::lock_guard objects(n.objects_lock());
+    const Guard objects(n.objects_lock());
     const DomainLock guard(domain_);
     constexpr uint64_t kMessages = flag::kMsg | flag::kTagged;
     if ((config_.caps & kMessages) != 0 && (config_.caps & flag::kRecv) != 0 && rx_cq_) {
@@ -156,7 +156,7 @@ void Endpoint::close() noexcept {
   Nic& n = *domain_->nic();
   bool was_enabled = false;
   {
-    const std::lock_guard objects(n.objects_lock());
+    const Guard objects(n.objects_lock());
     const DomainLock guard(domain_);
     if (state_ == State::closed) return;
     was_enabled = state_ == State::enabled;

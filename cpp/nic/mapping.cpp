@@ -36,7 +36,7 @@ std::shared_ptr<MemoryRegion> Domain::map_memory(const Endpoint& ep, uint64_t ad
   mapping->bind_endpoint(ep);
   {
     // List the mapping before peers can use it, so that freeing the memory or closing the endpoint ends it.
-    const std::lock_guard lock(nic_->mappings_mutex_);
+    const Guard lock(nic_->mappings_mutex_);
     std::erase_if(nic_->mappings_, [](const auto& known) { return known->closed(); });
     nic_->mappings_.push_back(mapping);
   }
@@ -46,7 +46,7 @@ std::shared_ptr<MemoryRegion> Domain::map_memory(const Endpoint& ep, uint64_t ad
 
 std::vector<std::shared_ptr<MemoryRegion>> Nic::mappings() const {
   std::vector<std::shared_ptr<MemoryRegion>> found;
-  const std::lock_guard lock(mappings_mutex_);
+  const Guard lock(mappings_mutex_);
   found.reserve(mappings_.size());
   std::ranges::copy_if(mappings_, std::back_inserter(found), [](const auto& known) { return !known->closed(); });
   return found;
@@ -72,12 +72,12 @@ void Nic::drop_mappings_of(const Domain* domain) noexcept {
       std::string why;
       if (mapping->domain() != domain || mapping->close(&why)) continue;
       const mem::MrBuffer& b = mapping->buffers()[0];
-      const std::lock_guard lock(mappings_mutex_);
+      const Guard lock(mappings_mutex_);
       if (b.segment != mem::kNoSegment) abandoned_.push_back({b.segment, b.where, b.length});
     }
   } catch (const std::bad_alloc&) {  // the domain's endpoints are closed: no peer begins a new access
   }
-  const std::lock_guard lock(mappings_mutex_);
+  const Guard lock(mappings_mutex_);
   std::erase_if(mappings_, [=](const auto& known) { return known->domain() == domain; });
 }
 

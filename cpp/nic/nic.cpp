@@ -40,7 +40,7 @@ sync::World& Nic::world() noexcept {
 }
 
 void Nic::add_domain(Domain* domain) {
-  const std::lock_guard objects(objects_mutex_);
+  const Guard objects(objects_mutex_);
   for (uint32_t i = 0; i < domains_.size(); ++i) {
     if (domains_[i].load(std::memory_order_relaxed) != nullptr) continue;
     domain->place(i, &table().own_activity(i), next_op_);
@@ -53,7 +53,7 @@ void Nic::add_domain(Domain* domain) {
 
 void Nic::remove_domain(Domain* domain) noexcept {
   {
-    const std::lock_guard objects(objects_mutex_);
+    const Guard objects(objects_mutex_);
     if (domains_[domain->index()].load(std::memory_order_relaxed) != domain) return;
     domains_[domain->index()].store(nullptr, std::memory_order_relaxed);
     next_op_ = std::max(next_op_, domain->operations().next());
@@ -63,7 +63,7 @@ void Nic::remove_domain(Domain* domain) noexcept {
 
 NicStatistics Nic::statistics() {
   NicStatistics s;
-  const std::lock_guard objects(objects_mutex_);
+  const Guard objects(objects_mutex_);
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
@@ -137,6 +137,7 @@ std::optional<mem::DeviceMemory> Nic::device_memory(uint64_t address, uint64_t l
 }
 
 void Nic::publish(const std::shared_ptr<Endpoint>& ep) {
+  objects_mutex_.assert_held();
   const uint32_t index = ep->index();
   if (ep->port() != nullptr) ports_[index].store(ep->port(), std::memory_order_release);
   eps_[index] = ep;
@@ -144,6 +145,7 @@ void Nic::publish(const std::shared_ptr<Endpoint>& ep) {
 }
 
 void Nic::withdraw(uint32_t index) noexcept {
+  objects_mutex_.assert_held();
   eps_[index] = nullptr;
   live_eps_[index].store(nullptr, std::memory_order_relaxed);
   ports_[index].store(nullptr, std::memory_order_release);

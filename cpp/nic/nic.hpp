@@ -215,7 +215,13 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   bool resolve(const std::shared_ptr<Route>& route, uint32_t first = 0);
   std::shared_ptr<link::Peer> peer_of(uint64_t number) noexcept;  // null: lost
   void wake_pulls() noexcept;
-  void end_frames() noexcept { const std::lock_guard frames(progress_mutex_); }  // waits for the frame under way
+  void end_frames() noexcept { const Guard frames(progress_mutex_); }  // waits for the frame under way
+  // Does something while no frame is under way, as the links do that bring frames.
+  template <typename Do>
+  void between_frames(Do&& what) {
+    const Guard frames(progress_mutex_);
+    what();
+  }
   // Counts a peer's entry beyond an endpoint's queue; false: the peer has sent too many since it was told NoRoom.
   static bool count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) noexcept;
   // Waits until all accesses that began earlier have ended. Returns an empty text, or names the peer that did not end.
@@ -333,10 +339,10 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   alignas(kCacheLine) RankedSpin<lock_rank::kProgress> progress_mutex_;
   RankedSpin<lock_rank::kServe> serve_lock_;  // held while a frame accesses a region; closing a region takes it
   std::unique_ptr<Parking> parking_;
-  uint32_t busy_rounds_ = 0;
-  std::vector<std::shared_ptr<link::Peer>> owed_;  // peers with deferred frames
-  std::atomic<size_t> deferred_count_{0};          // deferred frames of all peers; changed under the progress lock
-  std::atomic<bool> engine_rests_{false};          // the engine sleeps until it is woken
+  uint32_t busy_rounds_ GUARDED_BY(progress_mutex_) = 0;
+  std::vector<std::shared_ptr<link::Peer>> owed_ GUARDED_BY(progress_mutex_);  // peers with deferred frames
+  std::atomic<size_t> deferred_count_{0};  // deferred frames of all peers; changed under the progress lock
+  std::atomic<bool> engine_rests_{false};  // the engine sleeps until it is woken
   // A peer's operation of several ranges: the result of its check frame, kept until its last frame.
   struct Announced {
     uint64_t op_id;
@@ -344,10 +350,9 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     Status status;
   };
   static constexpr size_t kAnnouncedMax = 256;  // per peer; then the oldest is dropped, which harms only that peer
-  std::unordered_map<link::Peer*, std::deque<Announced>> announced_;
-  mutable RankedMutex<lock_rank::kObjects>
-      objects_mutex_;  // guards eps_, counted_regions_, next_op_, and changes of the next three
-  std::vector<std::shared_ptr<Endpoint>> eps_;
+  std::unordered_map<link::Peer*, std::deque<Announced>> announced_ GUARDED_BY(progress_mutex_);
+  mutable RankedMutex<lock_rank::kObjects> objects_mutex_;  // also for changes of domains_, live_eps_ and ports_
+  std::vector<std::shared_ptr<Endpoint>> eps_ GUARDED_BY(objects_mutex_);
   // By number: the open domains, the enabled endpoints, and the ports of those that receive messages. The handling of
   // frames reads them under the progress lock alone. close() stores null and then takes the progress lock once, so what
   // a frame's handler has found lives until the handler is done. Others read them under objects_mutex_.
@@ -356,17 +361,21 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::vector<std::atomic<RxPort*>> ports_;
   Notices notices_;
   std::atomic<bool> pulls_wait_{false};
-  RankedSpin<lock_rank::kKnown> known_lock_;                       // guards known_
-  std::unordered_map<uint64_t, std::weak_ptr<link::Peer>> known_;  // peers that have sent messages, by number
-  std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_;
+  RankedSpin<lock_rank::kKnown> known_lock_;
+  std::unordered_map<uint64_t, std::weak_ptr<link::Peer>> known_
+      GUARDED_BY(known_lock_);  // peers that have sent messages, by number
+  std::unordered_map<uint32_t, std::weak_ptr<MemoryRegion>> counted_regions_ GUARDED_BY(objects_mutex_);
   mutable RankedMutex<lock_rank::kMappings> mappings_mutex_;
-  std::vector<std::shared_ptr<MemoryRegion>> mappings_;  // open ones, and closed ones until the next is made
-  std::vector<mem::HeldPlace> abandoned_;     // places of mappings that a peer still held when their domain ended
+  std::vector<std::shared_ptr<MemoryRegion>> mappings_
+      GUARDED_BY(mappings_mutex_);  // open ones, and closed ones until the next is made
+  std::vector<mem::HeldPlace> abandoned_
+      GUARDED_BY(mappings_mutex_);            // places of mappings that a peer still held when their domain ended
   std::atomic<uint64_t> group_addresses_{1};  // the next one
-  uint64_t next_op_ = 1;  // first number of a new domain, so that late answers for a closed domain match no operation
+  uint64_t next_op_ GUARDED_BY(objects_mutex_) =
+      1;  // first number of a new domain, so that late answers for a closed domain match no operation
   TelemetryPages telemetry_;
   RankedMutex<lock_rank::kWatched> watched_mutex_;
-  std::vector<std::shared_ptr<Counter>> watched_;  // counters with a page for client stores
+  std::vector<std::shared_ptr<Counter>> watched_ GUARDED_BY(watched_mutex_);  // counters with a page for client stores
   std::thread engine_;
   std::atomic<bool> has_engine_{false};  // replaces engine_.joinable(): the engine reads it while engine_ is assigned
   std::atomic<bool> stopping_{false};

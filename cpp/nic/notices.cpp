@@ -21,12 +21,12 @@ bool Notices::give(const std::shared_ptr<link::Peer>& peer, const wire::Frame& n
   wire::Frame f = notice;
   bool first = count_.load(std::memory_order_relaxed) == 0;
   if (!first) {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     first = !sending_ && !queues_.contains(turn_of(*peer));
   }
   if (first && peer->link()->submit(*peer, f, payload) != Status::again) return false;
   try {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     Queue& queue = queues_[turn_of(*peer)];
     if (queue.peer == nullptr) queue.peer = peer;
     if (queue.over != Status::ok) return true;
@@ -49,7 +49,7 @@ bool Notices::give(const std::shared_ptr<link::Peer>& peer, const wire::Frame& n
 size_t Notices::send(std::vector<Lost>* lost) noexcept {
   Queues taken;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     taken.swap(queues_);
     sending_ = true;
   }
@@ -92,7 +92,7 @@ size_t Notices::send_queue(Queue& queue) noexcept {
 
 // The notices that came meanwhile stand behind those that have waited.
 void Notices::put_back(Queues& rest) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   sending_ = false;
   while (!rest.empty()) {
     auto node = rest.extract(rest.begin());

@@ -57,9 +57,9 @@ class Notices {
   static size_t send_queue(Queue& queue) noexcept;
   void put_back(Queues& rest) noexcept;
 
-  RankedSpin<lock_rank::kNotices> lock_;  // guards queues_ and sending_
-  Queues queues_;
-  bool sending_ = false;  // send() has the queues: a new notice must not pass those in its hands
+  RankedSpin<lock_rank::kNotices> lock_;
+  Queues queues_ GUARDED_BY(lock_);
+  bool sending_ GUARDED_BY(lock_) = false;  // send() has the queues: a new notice must not pass those in its hands
   std::atomic<size_t> count_{0};
 };
 

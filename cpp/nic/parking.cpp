@@ -95,7 +95,7 @@ Parking::Result Parking::run(const link::Peer* peer, const wire::Frame& frame, w
                              std::span<const std::byte> in, std::span<std::byte> out, bool look) noexcept {
   Result result;
   const bool watches = (request.flags & wire::kCallWatch) != 0;
-  const std::lock_guard serving(nic_->serve_lock());  // SYNC POINT: quiesce() takes this lock after revoking the key
+  const Guard serving(nic_->serve_lock());  // SYNC POINT: quiesce() takes this lock after revoking the key
   mem::MrView view;
   result.status = nic_->table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key,
                                       frame.access.addr, watches ? in.size() : sizeof(sync::Head),

@@ -87,7 +87,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   forget_deferred(*peer);
   parking_->on_peer_down(*peer);
   forget_turns(*peer);
-  const std::lock_guard objects(objects_mutex_);
+  const Guard objects(objects_mutex_);
   forget_messages(*peer);
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_relaxed);

@@ -113,7 +113,7 @@ void CompletionQueue::push_received_late(const RxEntry& entry) noexcept {
 // Moves late entries to the ring, which the reader has emptied. False: there are none, or the ring is not empty.
 bool CompletionQueue::move_late() noexcept {
   if (received_late_count_.load(std::memory_order_acquire) == 0) return false;
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   uint32_t tail = received_tail_.load(std::memory_order_relaxed);
   if (tail != received_head_.load(std::memory_order_relaxed)) return false;
   constexpr size_t kSlotsMin = 64;
@@ -136,7 +136,7 @@ bool CompletionQueue::move_late() noexcept {
 }
 
 bool CompletionQueue::note_starved(Receiver* receiver) noexcept {
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   if (std::ranges::find(starved_, receiver) == starved_.end()) starved_.push_back(receiver);  // add_receiver() reserved
   // SYNC POINT: tell, then count. A reader that goes to sleep has taken entries, then looks whether it was told
   // anything.
@@ -171,7 +171,7 @@ void CompletionQueue::collect_now() noexcept {
   for (;;) {
     Receiver* receiver = nullptr;
     {
-      const std::lock_guard guard(received_lock_);
+      const Guard guard(received_lock_);
       if (!starved_.empty()) {
         receiver = starved_.back();
         starved_.pop_back();
@@ -237,7 +237,7 @@ void CompletionQueue::push_collected(const RxEntry& received) noexcept {
 
 void CompletionQueue::keep_context(uint64_t context) noexcept {
   if (context == 0) return;
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   try {
     contexts_.push_back(context);
   } catch (const std::bad_alloc&) {  // the object stays until the process ends
@@ -245,7 +245,7 @@ void CompletionQueue::keep_context(uint64_t context) noexcept {
 }
 
 std::vector<uint64_t> CompletionQueue::take_contexts() {
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   return std::exchange(contexts_, {});
 }
 
@@ -289,7 +289,7 @@ std::string RxEntry::describe(Status failed) const {
 }
 
 void CompletionQueue::forget_sources(const AddressVector* sources) noexcept {
-  const std::lock_guard guard(received_lock_);
+  const Guard guard(received_lock_);
   const auto look = [&](RxEntry& e) {
     if (e.sources != sources) return;
     if (!find_source(e, &e.entry) && e.status == Status::ok) {

@@ -86,13 +86,13 @@ class CompletionQueue {
   // Registers an endpoint that receives here, which reserves memory so that push_remote() allocates none.
   void add_receiver() {
     shut_.reserve(++receivers_);
-    const std::lock_guard guard(received_lock_);
+    const Guard guard(received_lock_);
     starved_.reserve(receivers_);
   }
   void remove_receiver(Receiver* receiver) noexcept {
     --receivers_;
     std::erase(shut_, receiver);
-    const std::lock_guard guard(received_lock_);
+    const Guard guard(received_lock_);
     std::erase(starved_, receiver);
   }
   // Adds the completion of a receive. Any thread, without the domain's lock. fill(RxEntry&) sets every field.
@@ -100,7 +100,7 @@ class CompletionQueue {
     requires std::invocable<Fill&, RxEntry&>
   void push_received(Fill&& fill) noexcept {
     {
-      const std::lock_guard guard(received_lock_);
+      const Guard guard(received_lock_);
       const uint32_t tail = received_tail_.load(std::memory_order_relaxed);
       // SYNC POINT: acquire pairs with the release in take_received(): the entry has been read.
       const uint32_t n = tail - received_head_.load(std::memory_order_acquire);
@@ -256,9 +256,9 @@ class CompletionQueue {
   std::atomic<uint32_t> received_events_{0};  // grows when the reader has something to do
   std::atomic<uint32_t> received_late_count_{0};
   std::vector<RxEntry> received_;
-  std::deque<RxEntry> received_late_;
+  std::deque<RxEntry> received_late_ GUARDED_BY(received_lock_);
   std::vector<uint64_t> contexts_;
-  std::vector<Receiver*> starved_;  // receivers that wait for room
+  std::vector<Receiver*> starved_ GUARDED_BY(received_lock_);  // receivers that wait for room
 };
 
 // HOT. True if there is a queue, with room for the completion of a new operation if the operation wants one.

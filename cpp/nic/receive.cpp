@@ -183,12 +183,12 @@ void Nic::on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
 
 // Makes the peer known by its number: completions and pulls of its messages may come later, from any thread.
 void Nic::know(const std::shared_ptr<link::Peer>& peer) {
-  const std::lock_guard guard(known_lock_);
+  const Guard guard(known_lock_);
   known_.insert_or_assign(peer->number, peer);
 }
 
 std::shared_ptr<link::Peer> Nic::peer_of(uint64_t number) noexcept {
-  const std::lock_guard guard(known_lock_);
+  const Guard guard(known_lock_);
   const auto it = known_.find(number);
   return it == known_.end() ? nullptr : it->second.lock();
 }
@@ -198,7 +198,7 @@ void Nic::forget_messages(const link::Peer& peer) noexcept {
   progress_mutex_.assert_held();
   objects_mutex_.assert_held();
   {
-    const std::lock_guard guard(known_lock_);
+    const Guard guard(known_lock_);
     if (known_.erase(peer.number) == 0) return;
   }
   for (const std::shared_ptr<Endpoint>& ep : eps_) {

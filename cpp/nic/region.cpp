@@ -77,7 +77,7 @@ void MemoryRegion::enter(std::optional<uint64_t> key) {
     throw Error(fi_err::kEINVAL, domain_->config().prov_key ? "the keys of this domain are made by the NIC"
                                                             : "a key is needed to enable the region");
   }
-  const std::lock_guard objects(nic.objects_mutex_);  // excludes a thread that binds a counter now
+  const Guard objects(nic.objects_mutex_);  // excludes a thread that binds a counter now
   mem::MrRequest request;
   request.buffers = buffers();
   Entry& later = *rare_->later;
@@ -182,7 +182,7 @@ bool MemoryRegion::revoke(bool was_enabled, std::string* why) {
     }
   }
   if (!counters().empty()) {  // before another region can get the slot
-    const std::lock_guard objects(nic.objects_mutex_);
+    const Guard objects(nic.objects_mutex_);
     nic.counted_regions_.erase(slot_);
   }
   nic.table().release(slot_);

@@ -244,7 +244,7 @@ size_t Domain::release_due(uint64_t now_ns) {
 }
 
 void Nic::release_kept_now() {
-  const std::lock_guard objects(objects_mutex_);
+  const Guard objects(objects_mutex_);
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
@@ -255,7 +255,7 @@ void Nic::release_kept_now() {
 
 void Nic::land_late() noexcept {
   if (late_writes_.load(std::memory_order_relaxed) == 0) return;
-  const std::lock_guard objects(objects_mutex_);
+  const Guard objects(objects_mutex_);
   for (const std::atomic<Domain*>& slot : domains_) {
     Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;

@@ -61,7 +61,7 @@ bool Nic::quiet(uint32_t slot) noexcept {
 std::string Nic::quiesce(uint32_t slot) {
   if (quiet(slot)) return {};
   {
-    const std::lock_guard serving(serve_lock_);
+    const Guard serving(serve_lock_);
   }
   uint64_t deadline = 0;
   // Waits until one word of a peer changes; false: the deadline has passed.

@@ -33,7 +33,7 @@ RxMessage RxContext::message_of(const Unexpected& u) noexcept {
 // HOT. Lines: the lock and the heads of this object; the flow's record; match() of the match unit; the buffer, or the
 // room of an unexpected message; the completion entry.
 RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> bytes) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return {RxAnswer::closed};
   RxReply reply;
   reply.answer = admit(message, &reply.sender);
@@ -71,7 +71,7 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
 }
 
 RxAnswer RxContext::arrive_brief(RxMessage& message, std::span<const std::byte> bytes) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return RxAnswer::closed;
   if (message.sender >= senders_.size()) return RxAnswer::broken;
   Sender* const from = &senders_[message.sender];
@@ -105,13 +105,13 @@ RxAnswer RxContext::take_credited(Sender* from, const RxMessage& message, std::s
 }
 
 std::optional<wire::EpAddress> RxContext::source_of_flow(uint64_t peer, uint32_t sender) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (sender >= senders_.size() || senders_[sender].peer != peer || peer == 0) return std::nullopt;
   return senders_[sender].address;
 }
 
 uint32_t RxContext::credits_of_flow(uint64_t peer, uint32_t sender) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   return sender < senders_.size() && senders_[sender].peer == peer && peer != 0 ? senders_[sender].credits : 0;
 }
 
@@ -321,7 +321,7 @@ void RxContext::end(Posted* posted, RxCompletion& completion) noexcept {
 }
 
 void RxContext::pulled(const RxPull& pull, Status status) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (pull.kept != nullptr) [[unlikely]] {
     pulled_whole(pull, status);
     return;
@@ -343,7 +343,7 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
 // ---- receives -------------------------------------------------------------------------------------------------------
 
 RxContext::Post RxContext::post(const Receive& receive, const wire::EpAddress* from) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (from == nullptr) [[likely]]
     return post_locked(receive);
   try {
@@ -442,7 +442,7 @@ RxContext::Post RxContext::wait_for_entry(const Receive& receive) noexcept try {
 }
 
 bool RxContext::settle() noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return false;
   if (mode_.changing()) {
     const bool reclaimed = mode_.finish();
@@ -519,7 +519,7 @@ void RxContext::tell_ready() noexcept {
 }
 
 bool RxContext::cancel(uint64_t context) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return false;
   Posted* const p = match_.cancel(context);
   if (p == nullptr) return cancel_waiting(context);
@@ -559,18 +559,18 @@ bool RxContext::cancel_waiting(uint64_t context) noexcept {
 // ---- flows and ends -------------------------------------------------------------------------------------------------
 
 void RxContext::set_limits(const MatchUnit::Limits& limits) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   match_.set_limits(limits);
   if (untold_) tell_ready();
 }
 
 void RxContext::resume() noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (untold_) tell_ready();
 }
 
 void RxContext::close() noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return;
   closed_ = true;
   try {
@@ -597,7 +597,7 @@ void RxContext::close() noexcept {
 }
 
 std::vector<RxCompletion> RxContext::unexpected_messages(size_t max, size_t* total) {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   std::vector<RxCompletion> all;
   *total = 0;
   if (closed_) return all;  // the messages are gone
@@ -608,14 +608,14 @@ std::vector<RxCompletion> RxContext::unexpected_messages(size_t max, size_t* tot
 }
 
 bool RxContext::open() noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (!mode_.open()) return false;
   buffers_.open();
   return true;
 }
 
 RxContext::Statistics RxContext::statistics() noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   Statistics s;
   s.match = match_.statistics();
   s.buffers = buffers_.statistics();

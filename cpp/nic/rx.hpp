@@ -330,37 +330,37 @@ class RxContext {
   Config config_;
   RxSink* sink_;
   RankedSpin<lock_rank::kRx> lock_;
-  bool closed_ = false;
-  MatchUnit match_;
-  RxMode mode_;
-  RxBuffers buffers_;
-  std::vector<Sender> senders_;
-  std::vector<uint32_t> senders_free_;
-  size_t indexed_ = 0;  // senders that have an index
+  bool closed_ GUARDED_BY(lock_) = false;
+  MatchUnit match_ GUARDED_BY(lock_);
+  RxMode mode_ GUARDED_BY(lock_);
+  RxBuffers buffers_ GUARDED_BY(lock_);
+  std::vector<Sender> senders_ GUARDED_BY(lock_);
+  std::vector<uint32_t> senders_free_ GUARDED_BY(lock_);
+  size_t indexed_ GUARDED_BY(lock_) = 0;  // senders that have an index
   // The numbers that stand for addresses in Pattern::source and Arrival::source. forget_sources() frees those that
   // nothing uses when there are sources_kept_.
-  std::unordered_map<wire::EpAddress, uint32_t, wire::EpAddressHash> sources_;
-  std::vector<uint32_t> sources_free_;
-  uint32_t source_numbers_ = 0;  // that were ever given
-  size_t sources_kept_ = kSourcesMore;
-  std::unordered_map<uint64_t, uint32_t> flows_of_;  // records of each connection
+  std::unordered_map<wire::EpAddress, uint32_t, wire::EpAddressHash> sources_ GUARDED_BY(lock_);
+  std::vector<uint32_t> sources_free_ GUARDED_BY(lock_);
+  uint32_t source_numbers_ GUARDED_BY(lock_) = 0;  // that were ever given
+  size_t sources_kept_ GUARDED_BY(lock_) = kSourcesMore;
+  std::unordered_map<uint64_t, uint32_t> flows_of_ GUARDED_BY(lock_);  // records of each connection
   // By sender, in the order of arrival. Only under flow control; a sender has at most as many as it had credits, and
   // its list alone is searched: a peer with thousands of flows would otherwise make each search as long as all lists.
-  std::unordered_map<uint32_t, std::vector<Early>> early_;
-  size_t early_count_ = 0;
-  bool untold_ = false;  // a flow was refused, and ready() not called since
-  uint64_t matched_ = 0, kept_ = 0, refused_ = 0;
-  size_t copies_ = 0;                 // pulls to and from the memory of kept messages
-  std::vector<Unexpected*> claimed_;  // by FI_CLAIM
+  std::unordered_map<uint32_t, std::vector<Early>> early_ GUARDED_BY(lock_);
+  size_t early_count_ GUARDED_BY(lock_) = 0;
+  bool untold_ GUARDED_BY(lock_) = false;  // a flow was refused, and ready() not called since
+  uint64_t matched_ GUARDED_BY(lock_) = 0, kept_ GUARDED_BY(lock_) = 0, refused_ GUARDED_BY(lock_) = 0;
+  size_t copies_ GUARDED_BY(lock_) = 0;                 // pulls to and from the memory of kept messages
+  std::vector<Unexpected*> claimed_ GUARDED_BY(lock_);  // by FI_CLAIM
   // A receive that waits for a list entry.
   struct Waiting {
     Receive receive;
     uint64_t until_ns;
   };
-  std::deque<Waiting> waiting_;
-  std::deque<Receive> held_;  // with FI_MORE, until a receive without it
-  uint64_t append_attempts_ = 0;
-  uint64_t events_told_ = 0;  // changes of the mode that settle() has reported
+  std::deque<Waiting> waiting_ GUARDED_BY(lock_);
+  std::deque<Receive> held_ GUARDED_BY(lock_);  // with FI_MORE, until a receive without it
+  uint64_t append_attempts_ GUARDED_BY(lock_) = 0;
+  uint64_t events_told_ GUARDED_BY(lock_) = 0;  // changes of the mode that settle() has reported
 };
 
 }  // namespace weft::nic

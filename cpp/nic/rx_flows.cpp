@@ -39,6 +39,7 @@ void RxContext::forget_sources() {
   sources_free_.reserve(source_numbers_);
   std::erase_if(sources_, [&](const auto& known) {
     if (used[known.second]) return false;
+    lock_.assert_held();
     sources_free_.push_back(known.second);
     return true;
   });
@@ -46,7 +47,7 @@ void RxContext::forget_sources() {
 }
 
 void RxContext::cut(uint64_t peer, uint32_t sender) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (sender < senders_.size() && senders_[sender].peer == peer && peer != 0) senders_[sender].cut = true;
 }
 
@@ -66,12 +67,12 @@ void RxContext::drop_flow(uint32_t number) noexcept {
 }
 
 void RxContext::end_flow(uint64_t peer, uint32_t sender) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (sender < senders_.size() && senders_[sender].peer == peer && peer != 0) drop_flow(sender);
 }
 
 void RxContext::peer_down(uint64_t peer) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (!flows_of_.contains(peer)) return;
   for (uint32_t i = 0; i < senders_.size(); ++i) {
     if (senders_[i].peer == peer) drop_flow(i);

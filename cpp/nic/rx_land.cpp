@@ -21,12 +21,14 @@ RxContext::Landing& RxContext::landing(const Unexpected& u) noexcept {
 
 // The length is the peer's word: a message that is longer than a buffer has no room.
 RxBuffers::Room RxContext::room_to_land(const RxMessage& message) noexcept {
+  lock_.assert_held();
   if (message.length > buffers_.config().bytes) return {};
   return buffers_.take(sizeof(Parked) + whole_lines(message.length) + sizeof(Landing));
 }
 
 // The rest of a kept message is pulled into its room.
 void RxContext::land(Unexpected* message) noexcept {
+  lock_.assert_held();
   const Parked& p = parked(*message);
   ::new (static_cast<void*>(&landing(*message))) Landing{};
   message->flags |= rx_flag::kLanding;
@@ -46,6 +48,7 @@ void RxContext::land(Unexpected* message) noexcept {
 
 // A receive takes a message that has landed, or is landing.
 void RxContext::receive_whole(const Match& match) noexcept {
+  lock_.assert_held();
   Unexpected* const u = match.unexpected;
   Landing& l = landing(*u);
   if ((u->flags & rx_flag::kLanding) != 0) {
@@ -77,6 +80,7 @@ void RxContext::receive_whole(const Match& match) noexcept {
 }
 
 void RxContext::pulled_whole(const RxPull& pull, Status status) noexcept {
+  lock_.assert_held();
   if (pull.posted == nullptr) {
     landed(pull.kept, status);
   } else {
@@ -94,6 +98,7 @@ void RxContext::pulled_whole(const RxPull& pull, Status status) noexcept {
 // The bytes of a kept message have come, or will not come. Meanwhile a receive may have taken the message, a call have
 // claimed or discarded it, or the endpoint have closed.
 void RxContext::landed(Unexpected* message, Status status) noexcept {
+  lock_.assert_held();
   Landing& l = landing(*message);
   const RxMessage of = message_of(*message);
   const bool taken = message->state == Unexpected::State::taken;

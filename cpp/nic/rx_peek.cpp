@@ -22,7 +22,7 @@ RxCompletion RxContext::seen(const Unexpected& u, uint64_t context, uint64_t fla
 
 RxContext::Found RxContext::peek(const Pattern& what, Peek how, uint64_t context, uint64_t flags,
                                  const wire::EpAddress* from) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return Found::closed;
   if (mode_.changing() || !ring()) [[unlikely]]
     return Found::changing;
@@ -52,6 +52,7 @@ void RxContext::drop(Unexpected* taken) noexcept {
 }
 
 bool RxContext::claim(Unexpected* message, uint64_t context) noexcept try {
+  lock_.assert_held();
   claimed_.push_back(message);
   if (match_.claim(message, context)) return true;
   claimed_.pop_back();
@@ -61,7 +62,7 @@ bool RxContext::claim(Unexpected* message, uint64_t context) noexcept try {
 }
 
 RxContext::Found RxContext::receive_claimed(const Receive& receive, bool discard) noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   if (closed_) return Found::closed;
   if (mode_.changing() || !ring()) [[unlikely]]
     return Found::changing;

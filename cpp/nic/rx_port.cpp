@@ -210,7 +210,7 @@ uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length, uint64_t* flags)
     if (args.device != 0 || args.local.size() > 1) made.more->list.assign(args.local.begin(), args.local.end());
     if (args.device != 0) made.more->bounce.resize(length);
   }
-  const std::lock_guard guard(held_lock_);
+  const Guard guard(held_lock_);
   if (held_free_.empty()) {
     if (held_free_.capacity() <= held_.size())
       held_free_.reserve(2 * held_.size() + 16);  // take_held() allocates nothing
@@ -224,12 +224,12 @@ uint32_t RxPort::hold(const ReceiveArgs& args, uint64_t length, uint64_t* flags)
 }
 
 RxPort::More& RxPort::more(uint32_t extra) noexcept {
-  const std::lock_guard guard(held_lock_);
+  const Guard guard(held_lock_);
   return *held_[extra].more;
 }
 
 RxPort::Held RxPort::take_held(uint32_t extra) noexcept {
-  const std::lock_guard guard(held_lock_);
+  const Guard guard(held_lock_);
   held_free_.push_back(extra);
   return std::exchange(held_[extra], {});
 }
@@ -396,7 +396,7 @@ void RxPort::pull(const RxPull& pull) noexcept {
   if (trace_ != nullptr && !pull.eager) [[unlikely]]
     record(TraceKind::matched, pull.bytes, pull.completion.tag, pull.completion.source.pid, pull.op_id);
   {
-    const std::lock_guard guard(held_lock_);
+    const Guard guard(held_lock_);
     try {
       if (is_read(pull)) {
         reads_waiting_.push_back(pull);
@@ -456,7 +456,7 @@ size_t RxPort::run_pulls(bool at_once) noexcept {
   for (uint32_t left = pull_count_.load(std::memory_order_relaxed); left != 0; --left) {
     RxPull next;
     {
-      const std::lock_guard guard(held_lock_);
+      const Guard guard(held_lock_);
       if (pulls_.empty() || closed_.load(std::memory_order_relaxed)) break;
       next = pulls_.front();
       pulls_.pop_front();
@@ -475,7 +475,7 @@ void RxPort::run_reads() noexcept {
   for (;;) {
     RxPull next;
     {
-      const std::lock_guard guard(held_lock_);
+      const Guard guard(held_lock_);
       if (reads_waiting_.empty() || closed_.load(std::memory_order_relaxed) || reads_now_ == reads_max_) return;
       if (++reads_now_ > reads_most_.load(std::memory_order_relaxed))
         reads_most_.store(reads_now_, std::memory_order_relaxed);
@@ -552,7 +552,7 @@ Status RxPort::copy_kept(const RxPull& pull) noexcept {
 
 // False: out of memory.
 bool RxPort::put_back(const RxPull& pull) noexcept try {
-  const std::lock_guard guard(held_lock_);
+  const Guard guard(held_lock_);
   pulls_.push_back(pull);
   pull_count_.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -588,7 +588,7 @@ void RxPort::pulled(const RxPull& pull, Status status) noexcept {
 
 void RxPort::end_read() noexcept {
   {
-    const std::lock_guard guard(held_lock_);
+    const Guard guard(held_lock_);
     --reads_now_;
     if (reads_waiting_.empty()) return;
   }
@@ -656,15 +656,21 @@ void RxPort::end_pulls() noexcept {
   while (pulling_.load(std::memory_order_acquire) != 0) backoff.pause();
   std::deque<RxPull> left;
   {
-    const std::lock_guard guard(held_lock_);
+    const Guard guard(held_lock_);
     left.swap(pulls_);
     left.insert(left.end(), reads_waiting_.begin(), reads_waiting_.end());
     reads_waiting_.clear();
     pull_count_.store(0, std::memory_order_relaxed);
   }
   for (const RxPull& pull : left) rx_.pulled(pull, Status::canceled);
-  for (uint32_t i = 0; i < held_.size(); ++i) {
-    if (held_[i].used()) release(i, 0);
+  for (uint32_t i = 0;; ++i) {
+    bool used = false;
+    {
+      const Guard guard(held_lock_);
+      if (i == held_.size()) break;
+      used = held_[i].used();
+    }
+    if (used) release(i, 0);
   }
 }
 

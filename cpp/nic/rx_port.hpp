@@ -143,12 +143,12 @@ class RxPort final : private RxSink {
   RankedSpin<lock_rank::kRelaxed> relaxed_lock_;  // guards relaxed_, and keeps eager messages in order
   RxContext rx_;
 
-  RankedSpin<lock_rank::kHeld> held_lock_;  // guards held_, held_free_, pulls_ and reads_waiting_
-  std::deque<Held> held_;
-  std::vector<uint32_t> held_free_;
-  std::deque<RxPull> pulls_, reads_waiting_;
+  RankedSpin<lock_rank::kHeld> held_lock_;
+  std::deque<Held> held_ GUARDED_BY(held_lock_);
+  std::vector<uint32_t> held_free_ GUARDED_BY(held_lock_);
+  std::deque<RxPull> pulls_ GUARDED_BY(held_lock_), reads_waiting_ GUARDED_BY(held_lock_);
   std::atomic<uint32_t> pull_count_{0}, pulling_{0};  // pull_count_: the length of pulls_
-  uint32_t reads_now_ = 0;                            // requires held_lock_
+  uint32_t reads_now_ GUARDED_BY(held_lock_) = 0;     // requires held_lock_
   std::atomic<uint32_t> reads_most_{0};
   std::atomic<uint64_t> gets_{0}, reads_{0};
   std::atomic<bool> closed_{false}, unsettled_{false};

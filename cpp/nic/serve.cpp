@@ -37,6 +37,7 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
 
 [[gnu::always_inline]] inline void Nic::take_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                                                    std::span<const std::byte> payload) {
+  progress_mutex_.assert_held();
   switch (frame.kind) {
     case wire::FrameKind::answer:
       on_answer(peer, frame, payload);
@@ -101,12 +102,13 @@ void Nic::serve_safely(const std::shared_ptr<link::Peer>& peer, const wire::Fram
 // endpoint's and the region's entry, the target's lines, and the link's lines for the answer.
 bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
                       std::span<const std::byte> payload) {
+  progress_mutex_.assert_held();
   if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0 || is_cut_off(frame)) [[unlikely]]
     return false;
   uint32_t slot;
   Status status = Status::ok;
   {
-    const std::lock_guard serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
+    const Guard serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
     mem::MrView view;
     if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key, frame.access.addr,
                       frame.access.length, mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
@@ -134,6 +136,7 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
 // Serves an access that the initiator cannot make itself. The link has checked the form of the frame; this checks its
 // rights.
 void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload) {
+  progress_mutex_.assert_held();
   if (peer->dead()) return;  // the connection was dropped after this frame was sent
   if (frame.kind == wire::FrameKind::cm) {
     answer(peer, frame, on_cm(frame, payload), {});
@@ -352,6 +355,7 @@ void Nic::answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& req
 }
 
 Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total) {
+  progress_mutex_.assert_held();
   if (announced_.empty() || frame.kind == wire::FrameKind::check) [[likely]]
     return Status::ok;
   const auto of_peer = announced_.find(peer.get());
@@ -419,6 +423,7 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
   if (counter) counter->add(counter->counts_bytes ? bytes : 1);
   // fi_mr(3) fi_mr_bind: a region's counter counts accesses through an endpoint opened with FI_RMA_EVENT.
   if (of_region && (ep->config().caps & flag::kRmaEvent) != 0) {
+    objects_mutex_.assert_held();
     if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |

@@ -148,7 +148,7 @@ std::string Nic::snapshot() {
     }
   }
   json.close(']');
-  const std::lock_guard objects(objects_mutex_);  // keeps domains and endpoints
+  const Guard objects(objects_mutex_);  // keeps domains and endpoints
   json.open('[', "domains");
   for (Domain* domain : domains_) {
     if (domain == nullptr) continue;

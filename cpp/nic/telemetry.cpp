@@ -85,7 +85,7 @@ void TelemetryPages::remember(uint32_t nic) {
 }
 
 TelemetryPage& TelemetryPages::find(uint32_t nic) {
-  const std::lock_guard guard(mutex_);
+  const Guard guard(mutex_);
   auto* page = reinterpret_cast<TelemetryPage*>(held(nic).memory.data());
   const auto noted = std::ranges::find_if(noted_, [&](const Known& k) { return k.nic == nic && k.page == page; });
   if (noted == noted_.end()) {
@@ -97,7 +97,7 @@ TelemetryPage& TelemetryPages::find(uint32_t nic) {
 }
 
 std::unique_ptr<TelemetryWriter> TelemetryPages::writer(uint32_t nic) {
-  const std::lock_guard guard(mutex_);
+  const Guard guard(mutex_);
   Page& page = held(nic);
   size_t block = 0;
   while (block < TelemetryPage::kBlocks &&
@@ -110,7 +110,7 @@ std::unique_ptr<TelemetryWriter> TelemetryPages::writer(uint32_t nic) {
 }
 
 void TelemetryPages::give_back(const TelemetryPage* page, size_t block) noexcept {
-  const std::lock_guard guard(mutex_);
+  const Guard guard(mutex_);
   for (auto& [nic, held] : pages_) {
     for (const auto& one : held.pages) {
       if (reinterpret_cast<const TelemetryPage*>(one->memory.data()) != page) continue;
@@ -136,7 +136,7 @@ void TelemetryPages::attach(uint32_t nic, int fd) {
   if (::fstat(fd, &s) != 0 || static_cast<size_t>(s.st_size) < TelemetryPage::kBytes) {
     throw Error(fi_err::kEINVAL, "a page of counts is a file of 4096 bytes");
   }
-  const std::lock_guard guard(mutex_);
+  const Guard guard(mutex_);
   Held& held = pages_[nic];
   if (held.attached() && held.device == s.st_dev && held.inode == s.st_ino) return;
   if (!held.attached() && !held.pages.empty()) {

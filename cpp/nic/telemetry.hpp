@@ -219,9 +219,9 @@ class TelemetryPages {
   void close_deleted() noexcept;
 
   RankedMutex<lock_rank::kTelemetry> mutex_;
-  std::unordered_map<uint32_t, Held> pages_;
+  std::unordered_map<uint32_t, Held> pages_ GUARDED_BY(mutex_);
   std::atomic<const Known*> known_[kKnown]{};
-  std::deque<Known> noted_;  // what known_ points to; an entry for each page and change of it
+  std::deque<Known> noted_ GUARDED_BY(mutex_);  // what known_ points to; an entry for each page and change of it
 };
 
 }  // namespace weft::nic

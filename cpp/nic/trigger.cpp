@@ -43,14 +43,14 @@ TriggerUnit::Queued TriggerUnit::queue(std::unique_ptr<Work>* work, bool write_b
   const auto count = static_cast<uint32_t>(made.size());
   bool in_line;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     in_line = !waiting_.empty();
   }
   const bool has = !in_line && entries_.take(count);
   if (!has && !may_wait) return Queued::full;
   size_t ready = 0;
   try {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     if (closed_ || !counter->join(domain_->shared_triggers())) {
       if (has) entries_.give(count);
       return Queued::closed;
@@ -114,7 +114,7 @@ size_t TriggerUnit::collect(Counter& counter, uint64_t reached) noexcept {
 void TriggerUnit::on_counter(Counter& counter, uint64_t reached) noexcept {
   size_t n;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     n = collect(counter, reached);
   }
   tell(n);
@@ -167,14 +167,14 @@ size_t TriggerUnit::arm_waiting() noexcept {
   size_t armed = 0;
   for (;;) {
     {
-      const std::lock_guard guard(lock_);
+      const Guard guard(lock_);
       if (waiting_.empty()) return armed;
     }
     if (!entries_.take(1)) return armed;
     size_t ready = 0;
     bool taken = false;
     try {
-      const std::lock_guard guard(lock_);
+      const Guard guard(lock_);
       if (!waiting_.empty()) {
         armed_.try_emplace(waiting_.begin()->second->trigger.get());  // the only step that may throw
         Works::node_type node = waiting_.extract(waiting_.begin());
@@ -198,7 +198,7 @@ size_t TriggerUnit::pass() noexcept {
   run_lock_.assert_held();
   Works now, later;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     now.swap(ready_);
   }
   ++pass_;
@@ -220,7 +220,7 @@ size_t TriggerUnit::pass() noexcept {
     ++done;
   }
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     ready_.merge(later);
     started_ += done;
   }
@@ -229,6 +229,7 @@ size_t TriggerUnit::pass() noexcept {
 }
 
 Work::Outcome TriggerUnit::start(Work& work) noexcept try {
+  run_lock_.assert_held();
   switch (work.kind) {
     case Work::Kind::set:
       work.counter->set(std::min(work.value, work.counter->limits().value_max));
@@ -363,11 +364,11 @@ size_t Nic::run_triggers() noexcept {
 template <typename Matches>
 size_t TriggerUnit::drop_if(Matches&& matches) noexcept {
   // Work under way is in no list while another thread runs.
-  const std::lock_guard running(run_lock_);
+  const Guard running(run_lock_);
   Works dropped;
   size_t to_do = 0;
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     const auto take = [&](Works& from) {
       size_t n = 0;
       for (auto at = from.begin(); at != from.end();) {
@@ -415,14 +416,14 @@ void TriggerUnit::forget(const Endpoint* ep) noexcept {
 
 void TriggerUnit::close() noexcept {
   {
-    const std::lock_guard guard(lock_);
+    const Guard guard(lock_);
     if (std::exchange(closed_, true)) return;
   }
   (void)flush();
 }
 
 TriggerUnit::Statistics TriggerUnit::statistics() noexcept {
-  const std::lock_guard guard(lock_);
+  const Guard guard(lock_);
   Statistics s;
   for (const auto& [counter, works] : armed_) s.armed += works.size();
   s.waiting = waiting_.size();

@@ -130,11 +130,11 @@ class TriggerUnit final {
   RankedSpin<lock_rank::kTriggerRun> run_lock_;  // held by the thread that runs
   std::atomic<bool> runs_{false};
 
-  RankedSpin<lock_rank::kTrigger> lock_;  // guards what follows; a leaf
-  bool closed_ = false;
-  std::map<Counter*, Works> armed_;
-  Works waiting_, ready_;
-  uint64_t next_number_ = 0, pass_ = 0, started_ = 0;
+  RankedSpin<lock_rank::kTrigger> lock_;
+  bool closed_ GUARDED_BY(lock_) = false;
+  std::map<Counter*, Works> armed_ GUARDED_BY(lock_);
+  Works waiting_ GUARDED_BY(lock_), ready_ GUARDED_BY(lock_);
+  uint64_t next_number_ GUARDED_BY(lock_) = 0, pass_ GUARDED_BY(run_lock_) = 0, started_ GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace weft::nic

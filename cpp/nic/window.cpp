@@ -108,7 +108,7 @@ void Nic::held_places(std::vector<mem::HeldPlace>& out) {
     if (b.segment != mem::kNoSegment) visit(b.segment, b.where, b.length);
   }
   {
-    const std::lock_guard lock(mappings_mutex_);
+    const Guard lock(mappings_mutex_);
     out.insert(out.end(), abandoned_.begin(), abandoned_.end());
   }
   for (link::Link* link : parts_.links) {

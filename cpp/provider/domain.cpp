@@ -150,7 +150,10 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       d.keys.shift = static_cast<uint32_t>(answer.number("ledger.key_shift"));
       d.keys.count = static_cast<uint32_t>(answer.number("ledger.key_count"));
       d.keys.sequence_mask = answer.number("ledger.key_sequence_mask");
-      d.keys.sequence = answer.number("ledger.key_sequence");
+      {
+        const Guard guard(d.keys.lock);
+        d.keys.sequence = answer.number("ledger.key_sequence");
+      }
       shell->fid.fid = {kClassDomain, context, &g_domain_fid_ops};
       shell->fid.ops = &g_domain_ops;
       shell->fid.mr = &g_mr_ops;

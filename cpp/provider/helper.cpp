@@ -294,7 +294,7 @@ bool Helper::exchange(const std::string& question, Record* answer) noexcept {
 }
 
 Record Helper::ask(const Record& question) {
-  const std::lock_guard guard(g_helper_lock);
+  const Guard guard(g_helper_lock);
   return ask_locked(question);
 }
 
@@ -324,7 +324,7 @@ Record Helper::ask(std::string_view what, uint64_t lease) {
 
 void Helper::give_back(uint64_t lease) noexcept {
   try {
-    const std::lock_guard guard(g_helper_lock);
+    const Guard guard(g_helper_lock);
     if (lease == 0 || fd_ < 0 || pid_ != ::getpid()) return;
     Record question;
     question.add("ask", "close");
@@ -335,7 +335,7 @@ void Helper::give_back(uint64_t lease) noexcept {
 }
 
 void Helper::close() noexcept {
-  const std::lock_guard guard(g_helper_lock);
+  const Guard guard(g_helper_lock);
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
 }

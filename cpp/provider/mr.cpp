@@ -20,7 +20,7 @@ int mr_refuse(const Domain& d, const char* call, int number, const std::string& 
 // ---- keys of the provider -------------------------------------------------------------------------------------------
 
 int32_t take_number(Keys& keys) {
-  const std::lock_guard guard(keys.lock);
+  const Guard guard(keys.lock);
   if (!keys.free.empty()) {
     const uint32_t found = keys.free.back();
     keys.free.pop_back();
@@ -31,7 +31,7 @@ int32_t take_number(Keys& keys) {
 
 void give_number(Keys& keys, int32_t number) noexcept {
   if (number < 0) return;
-  const std::lock_guard guard(keys.lock);
+  const Guard guard(keys.lock);
   try {
     keys.free.push_back(static_cast<uint32_t>(number));
   } catch (const std::bad_alloc&) {  // the number is not used again
@@ -67,7 +67,7 @@ void enable_region(Mr& mr) {
     take_entries(mr, false);
     uint64_t sequence;
     {
-      const std::lock_guard guard(d.keys.lock);
+      const Guard guard(d.keys.lock);
       sequence = ++d.keys.sequence & d.keys.sequence_mask;
     }
     uint64_t kind = d.keys.base;

@@ -51,9 +51,9 @@ struct Fabric : Object {
 // What peers' access to regions takes of a service: provider keys, and entries of the device's ledger.
 struct Keys {
   RankedMutex<lock_rank::kProviderKeys> lock;
-  uint64_t base = 0, sequence = 0, sequence_mask = 0;
-  uint32_t shift = 0, count = 0, next = 0;
-  std::vector<uint32_t> free;
+  uint64_t base = 0, sequence_mask = 0, sequence GUARDED_BY(lock) = 0;
+  uint32_t shift = 0, count = 0, next GUARDED_BY(lock) = 0;
+  std::vector<uint32_t> free GUARDED_BY(lock);
   bool made = false;  // the provider makes the keys
 };
 
@@ -110,7 +110,7 @@ struct Eq : Object {
   Fabric* fabric = nullptr;
   RankedMutex<lock_rank::kProviderEvents> lock;
   std::condition_variable more;
-  std::deque<Event> events;
+  std::deque<Event> events GUARDED_BY(lock);
   std::unique_ptr<host::EventfdNotifier> notifier;
   int wait_obj = 0;
   bool writable = false;

@@ -39,7 +39,7 @@ void after_fork_in_child() {
 }  // namespace
 
 std::shared_ptr<host::HostNic> nic_of_process(const Record& how) {
-  const std::lock_guard guard(g_nic_lock);
+  const Guard guard(g_nic_lock);
   if (current_nic() == nullptr) {
     static const int watched = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     (void)watched;
@@ -59,7 +59,7 @@ std::shared_ptr<host::HostNic> nic_of_process(const Record& how) {
 }
 
 void end_nic() noexcept {
-  const std::lock_guard guard(g_nic_lock);
+  const Guard guard(g_nic_lock);
   if (current_nic() == nullptr) return;
   if (current_nic().use_count() == 1) {
     current_nic() = nullptr;

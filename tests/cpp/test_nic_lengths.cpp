@@ -31,6 +31,10 @@ constexpr Range kOutside[] = {{kHalf, kHalf + 1},
 
 const std::vector<std::byte> kPayload(2 * kBytes, std::byte{0xaa});
 
+void bring(nic::Nic& nic, const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, size_t bytes) {
+  nic.between_frames([&] { nic.on_frame(peer, frame, std::span(kPayload).first(bytes)); });
+}
+
 BOOST_AUTO_TEST_SUITE(nic_lengths)
 
 BOOST_AUTO_TEST_CASE(test_write_lands_only_within_the_range_that_it_names) {
@@ -47,13 +51,13 @@ BOOST_AUTO_TEST_CASE(test_write_lands_only_within_the_range_that_it_names) {
   f.access.length = kBytes;  // of a longer region
   f.access.frag_offset = kHalf;
   f.payload_length = kHalf;
-  pair.b->nic().on_frame(peer, f, std::span(kPayload).first(kHalf));
+  bring(pair.b->nic(), peer, f, kHalf);
   BOOST_TEST((pair.memory[kHalf] == std::byte{0xaa} && pair.memory[kBytes - 1] == std::byte{0xaa}));
   const std::vector<std::byte> before(pair.memory, pair.memory + 3 * kBytes);
   for (const Range& range : kOutside) {
     f.access.frag_offset = range.at;
     f.payload_length = range.length;
-    pair.b->nic().on_frame(peer, f, std::span(kPayload).first(range.length));
+    bring(pair.b->nic(), peer, f, range.length);
     BOOST_TEST((std::equal(before.begin(), before.end(), pair.memory)));
   }
 }
@@ -72,7 +76,7 @@ BOOST_AUTO_TEST_CASE(test_answer_lands_only_within_the_buffer_of_its_read) {
     f.op_id = posted.op_id;
     f.access.data = range.at;
     f.payload_length = range.length;
-    pair.a->nic().on_frame(other(*pair.a), f, std::span(kPayload).first(range.length));
+    bring(pair.a->nic(), other(*pair.a), f, range.length);
     const auto touched = std::ranges::count(buffer, std::byte{0xaa});
     BOOST_TEST(touched == (fits ? static_cast<std::ptrdiff_t>(range.length) : 0));
     BOOST_TEST(pair.wait().error == (fits ? 0 : fi_err::kEPROTO));
