@@ -30,8 +30,9 @@ _Place = tuple[int, int, int, int]
 class Mappings:
     """The mappings of a domain, by endpoint, address, length and access.
 
-    count_max   most unused mappings to keep.
-    bytes_max   most bytes of unused mappings together; None: unlimited.
+    Args:
+        count_max: Most unused mappings to keep.
+        bytes_max: Most bytes of unused mappings together; None: unlimited.
 
     Thread safety: any thread.
     """
@@ -48,10 +49,14 @@ class Mappings:
     def use(self, region: RegionFacts, make_key: Callable[[], int]) -> _nic.Mapping:
         """The mapping for a region that is bound to one endpoint; `release` undoes the call.
 
-        make_key   called for the key of a new mapping, of at most 64 bits.
+        Args:
+            make_key: Called for the key of a new mapping, of at most 64 bits.
 
         Peers may read and write whole pages, independent of the region's access; read-only memory can only be read.
-        Raises NoKey (the key is in use), NoSpace (no entry of the NIC is free).
+
+        Raises:
+            NoKey: The key is in use.
+            NoSpace: No entry of the NIC is free.
         """
         place = self._place(region)
         with self._lock:

@@ -43,11 +43,15 @@ def _bytes_of(data: object) -> bytes | None:
 class Address(bytes):
     """A CXI address, as eight bytes.
 
-    nic   address of the NIC in the fabric, 0 to 2**20-1.
-    pid   of the endpoint on the NIC, 0 to 510; 511 for any.
-    vni   0 if the address does not contain it.
+    Attributes:
+        nic: Address of the NIC in the fabric, 0 to 2**20-1.
+        pid: Number of the endpoint on the NIC, 0 to 510; 511 for any.
+        vni: 0 if the address does not contain it.
 
-    Raises InvalidArgument for numbers out of range. Source: fi_cxi(7) "Addressing Format".
+    Raises:
+        InvalidArgument: Numbers out of range.
+
+    Source: fi_cxi(7) "Addressing Format".
     """
 
     __slots__ = ()

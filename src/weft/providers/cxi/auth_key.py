@@ -26,10 +26,14 @@ KEY_BYTES = _LAYOUT.size
 class AuthKey(bytes):
     """An authorization key (struct cxi_auth_key), as eight bytes.
 
-    svc_id   the service, 32 bits.
-    vni      the virtual network, 16 bits.
+    Attributes:
+        svc_id: The service, 32 bits.
+        vni: The virtual network, 16 bits.
 
-    Raises InvalidArgument for numbers out of range. Source: fi_cxi(7) "Authorization Keys".
+    Raises:
+        InvalidArgument: Numbers out of range.
+
+    Source: fi_cxi(7) "Authorization Keys".
     """
 
     __slots__ = ()
@@ -80,8 +84,9 @@ class AuthKey(bytes):
 class Found:
     """The result of a search for a key.
 
-    key     the key; None if the search found none.
-    steps   the steps of the search with their results, in order.
+    Attributes:
+        key: The key; None if the search found none.
+        steps: The steps of the search with their results, in order.
     """
 
     key: AuthKey | None

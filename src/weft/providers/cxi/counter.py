@@ -109,13 +109,18 @@ class CntrOps:
     def set_wb_buffer(self, buf: Any, len: int | None = None) -> None:
         """Set the write-back buffer: the first 8 bytes of `buf`. The NIC writes it at once, and later as below.
 
-        buf   a writable buffer, device memory, or (address, length). The counter keeps a reference until it is closed
-              or gets another buffer; the caller keeps the memory of a bare address mapped.
-        len   bytes of the buffer; None: all.
+        Args:
+            buf: A writable buffer, device memory, or (address, length). The counter keeps a reference until it is
+                closed or gets another buffer; the caller keeps the memory of a bare address mapped.
+            len: Bytes of the buffer; None: all.
 
         The NIC writes the buffer when the counter is read or set to 0, when its failures leave 0, when a `wait` reaches
         its threshold, and at deferred work with FI_CXI_CNTR_WB; not at other changes.
-        Raises InvalidArgument (None, fewer than 8 bytes), AccessDenied (read-only), Fault (no memory there).
+
+        Raises:
+            InvalidArgument: None, fewer than 8 bytes.
+            AccessDenied: Read-only.
+            Fault: No memory there.
         """
         if buf is None:
             raise errors.InvalidArgument("set_wb_buffer: no buffer\n  try: bytearray(8)")

@@ -40,15 +40,17 @@ PCIE_REMAPS = (-1, 0, 1, 2, 4, 5, 6, 7, 8, 9, 10)
 class Device:
     """A NIC of this host.
 
-    name        "cxi0" ...
-    nic         its address, 20 bits.
-    topology    "dragonfly" or "fat-tree": the structure of the address.
-    up          True if the link is up; getinfo does not offer a device whose link is down.
-    speed       bits a second.   mtu    bytes.
-    amo_remap_to_pcie_fadd    the driver's parameter: the atomic operation that PCIe fetch-add replaces; -1: off.
-    rdzv_get_en   the driver's property: 1: the NIC fetches the rest of long messages itself; 0: alt_read may
-                  (FI_CXI_RDZV_PROTO).
-    fabric      number of the registry, 1 to 1023.
+    Attributes:
+        name: "cxi0" ...
+        nic: The NIC's address, 20 bits.
+        topology: "dragonfly" or "fat-tree": the structure of the address.
+        up: True if the link is up; getinfo does not offer a device whose link is down.
+        speed: Bits a second.
+        mtu: Bytes.
+        amo_remap_to_pcie_fadd: The driver's parameter: the atomic operation that PCIe fetch-add replaces; -1: off.
+        rdzv_get_en: The driver's property: 1: the NIC fetches the rest of long messages itself; 0: alt_read may
+            (FI_CXI_RDZV_PROTO).
+        fabric: Number of the registry, 1 to 1023.
     """
 
     name: str

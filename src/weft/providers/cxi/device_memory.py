@@ -108,8 +108,9 @@ def _drop(window: _Window) -> None:
 class DeviceMemory:
     """What one domain does with the device memory of its regions.
 
-    windows   regions get windows (no FI_CXI_DISABLE_HMEM_DEV_REGISTER).
-    without   interfaces whose memory has no DMA-buf, because the environment says so.
+    Args:
+        windows: Regions get windows (no FI_CXI_DISABLE_HMEM_DEV_REGISTER).
+        without: Interfaces whose memory has no DMA-buf, because the environment says so.
     """
 
     def __init__(self, nic: _nic.Nic, *, windows: bool, without: frozenset[HmemIface], near: int) -> None:
@@ -123,7 +124,8 @@ class DeviceMemory:
     def region(self, facts: RegionFacts, make: Callable[[], RegionPolicy | None]) -> RegionPolicy | None:
         """The policy of a new region, with its window.
 
-        make   the policy that it would have otherwise.
+        Args:
+            make: The policy that it would have otherwise.
 
         Raises what `make` raises, and NoSys for memory of Level Zero under implicit scaling.
         """

@@ -58,15 +58,16 @@ _ACK_BATCH_MAX = (1 << 32) - 1
 class CxiDomain(BaseDomain):
     """A NIC opened for use by the members of a service.
 
-    device    the NIC.
-    service   whose resources it uses.
-    pool      what it has of them.
-    tclass    traffic class of endpoints that name none.
-    options   what fi_control sets.
-    watch     tells of messages that are stuck.
-    translation   how the NIC finds memory.
-    pages         what is done to the pages of regions; None: nothing.
-    devices       what is done with device memory; None: nothing.
+    Attributes:
+        device: The NIC.
+        service: The service whose resources the domain uses.
+        pool: The domain's share of these resources.
+        tclass: Traffic class of endpoints that name none.
+        options: Settings that fi_control changes.
+        watch: The reporter of messages that are stuck.
+        translation: How the NIC finds memory.
+        pages: The treatment of the pages of regions; None: none.
+        devices: The treatment of device memory; None: none.
     """
 
     endpoint_class = CxiEndpoint

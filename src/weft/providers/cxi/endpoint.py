@@ -59,8 +59,9 @@ def tclass(value: object, otherwise: Tc) -> Tc | None:
 class CxiEndpoint(BaseEndpoint):
     """An endpoint of a CXI domain.
 
-    tclass      traffic class of its operations.
-    msg_order   the order set on an alias; None: the endpoint's.
+    Attributes:
+        tclass: Traffic class of its operations.
+        msg_order: The order set on an alias; None: the endpoint's.
     """
 
     domain: CxiDomain

@@ -604,8 +604,12 @@ def _warn(note: str) -> None:
 class Row(NamedTuple):
     """A variable for display.
 
-    value     the value in force.   origin    "environment" or "default".   values    the valid texts.
-    meaning   its purpose.   effect    "as documented", or why it has none; and what was wrong with the text.
+    Attributes:
+        value: The value in force.
+        origin: "environment" or "default".
+        values: The valid texts.
+        meaning: The variable's purpose.
+        effect: "as documented", or why it has none; and what was wrong with the text.
     """
 
     name: str

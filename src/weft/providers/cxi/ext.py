@@ -59,16 +59,17 @@ def hmem_override(domain: CxiDomain, ops: Any) -> HmemOverride:
 class DomainOptions:
     """The settings of one domain: at first the environment's.
 
-    prov_key               the domain makes keys (FI_MR_PROV_KEY).
-    optimized_mrs          regions may be optimized.
-    prov_key_cache         keys of cached memory are used.
-    mr_match_events        a region's key is invalid after fi_close, even if its memory is cached.
-    rx_match_mode          the match mode of endpoints enabled later.
-    req_buf_size           bytes of a request buffer.
-    hmem_override          the application's copies of device memory. Without effect: the NIC copies with the library of
-                           the device.
-    writedata              there are writes with remote data; then no region is optimized, and no key of cached memory.
-    hybrid_mr_desc         endpoints that are opened from here on look at descriptors of local buffers.
+    Attributes:
+        prov_key: The domain makes keys (FI_MR_PROV_KEY).
+        optimized_mrs: Regions may be optimized.
+        prov_key_cache: Keys of cached memory are used.
+        mr_match_events: A region's key is invalid after fi_close, even if its memory is cached.
+        rx_match_mode: The match mode of endpoints enabled later.
+        req_buf_size: Bytes of a request buffer.
+        hmem_override: The application's copies of device memory. Without effect: the NIC copies with the library of the
+            device.
+        writedata: There are writes with remote data; then no region is optimized, and no key of cached memory.
+        hybrid_mr_desc: Endpoints that are opened from here on look at descriptors of local buffers.
     """
 
     prov_key: bool
@@ -202,10 +203,12 @@ class DomOps:
     def cntr_read(self, fid: Any, cntr: int) -> CounterValue:
         """A counter of the NIC.
 
-        cntr   its number in cassini_cntr_defs.h. `cxi.CntrType` has those of the events that a NIC in software has;
-               every other counter of the real one stays 0.
+        Args:
+            cntr: The counter's number in cassini_cntr_defs.h. `cxi.CntrType` lists the counters of events that a NIC in
+                software has; every other counter stays 0.
 
-        Raises InvalidArgument (no domain, no such number).
+        Raises:
+            InvalidArgument: No domain, no such number.
         """
         domain = self._domain("cntr_read", fid)
         index = self._number("cntr_read", "cntr", cntr)
@@ -238,15 +241,22 @@ class DomOps:
     ) -> UnexpectedMessages:
         """The messages that no receive has taken, untagged ones first, each kind in order of arrival.
 
-        entry      list whose first items become `fi.CqTaggedEntry`s: flags (TAGGED or MSG, REMOTE_CQ_DATA), len, data,
-                   tag; op_context and buf are None and 0.
-        count      the most entries. With 0, or without a list, the messages are only counted.
-        src_addr   list whose first items become the senders' fi_addr, for an endpoint with SOURCE. By the document it
-                   is needed (WEFT_CXI_RELEASE=current: entry alone will do).
+        Args:
+            entry: List whose first items become `fi.CqTaggedEntry`s: flags (TAGGED or MSG, REMOTE_CQ_DATA), len, data,
+                tag; op_context and buf are None and 0.
+            count: The most entries. With 0, or without a list, the messages are only counted.
+            src_addr: List whose first items become the senders' fi_addr, for an endpoint with SOURCE. By the document
+                it is needed (WEFT_CXI_RELEASE=current: entry alone will do).
 
-        Returns (entries written, messages that there are). A message that a peek has claimed is not among them.
-        Raises InvalidArgument (an endpoint without RECV, or none), BadState (not enabled), Again (the match mode
-        changes: retry).
+        Returns:
+            (entries written, messages that there are).
+
+        A message that a peek has claimed is not among them.
+
+        Raises:
+            InvalidArgument: An endpoint without RECV, or none.
+            BadState: Not enabled.
+            Again: The match mode changes: retry.
         """
         policy = getattr(fid_ep, "policy", None)
         if getattr(fid_ep, "_called", None) != "ep" or not hasattr(policy, "min_multi_recv"):

@@ -39,7 +39,10 @@ _PR_SET_PDEATHSIG = 1
 class Job:
     """A launch and its resources.
 
-    id    of the launch.   vnis    its VNIs.   services    device -> id of the launch's service.
+    Attributes:
+        id: Number of the launch.
+        vnis: VNIs of the launch.
+        services: Device -> id of the launch's service.
     """
 
     id: str
@@ -86,12 +89,18 @@ def begin(
 ) -> Job:
     """Allocate VNIs and make a service on each device.
 
-    vnis        the number of free VNIs to take, or the VNIs.
-    on          names of devices; None: all that are up.
-    members     of the services; None: this user.
-    tclasses, limits    of the services, as `service.create` takes them.
+    Args:
+        vnis: The number of free VNIs to take, or the VNIs.
+        on: Names of devices; None: all that are up.
+        members: Members of the services; None: this user.
+        tclasses: Traffic classes of the services, as for `service.create`.
+        limits: Limits of the services, as for `service.create`.
 
-    Raises NoDevice, NoSpace, Busy (a VNI is another's), InvalidArgument.
+    Raises:
+        NoDevice: No such device, or none is up.
+        NoSpace: No VNIs are free, or a limit of a device is reached.
+        Busy: Another launch or service has a VNI.
+        InvalidArgument: An argument is wrong.
     """
     names = [one.name for one in devices.devices() if one.up] if on is None else list(on)
     if not names:
@@ -139,12 +148,17 @@ def run(
 ) -> int:
     """Run `size` processes of a command to their end; returns the exit status of the first that failed, or 0.
 
-    grace_s       after a failure or a terminating signal the others get SIGTERM, and SIGKILL this many seconds later.
-    keep_going    a failure does not end the others.
-    ended         called for each process that ends: its rank, its status (128 + the signal that killed it).
+    Args:
+        grace_s: After a failure or a terminating signal the other processes get SIGTERM, and SIGKILL this many seconds
+            later.
+        keep_going: A failure does not end the other processes.
+        ended: Called for each process that ends: its rank, its status (128 + the signal that killed it).
 
     The launcher forwards its signals. A process whose launcher dies gets SIGTERM. Call it from the main thread.
-    Raises NotFound, AccessDenied if the command cannot be run.
+
+    Raises:
+        NotFound: There is no such command.
+        AccessDenied: The command may not be run.
     """
     watched = {*_FORWARDED, signal.SIGCHLD}
     # If SIGCHLD is ignored, the kernel discards the exit statuses of processes.

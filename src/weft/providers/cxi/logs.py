@@ -1,8 +1,8 @@
 """FI_LOG_LEVEL and FI_LOG_PROV for the logger "weft.cxi", as libfabric reads them.
 
-FI_LOG_LEVEL   warn, trace, info or debug, in any case; another text counts as warn. Without the variable the logger is
-               left as Python's logging has it.
-FI_LOG_PROV    names of providers, joined by ','; with '^' in front, all providers but these. Without the variable: all.
+FI_LOG_LEVEL is warn, trace, info or debug, in any case; another text counts as warn. Without the variable the logger
+stays as Python's logging has it. FI_LOG_PROV has names of providers, joined by ','; with '^' in front it selects all
+providers but these. Without the variable all are selected.
 
 Source: fi_provider(3), fabric(7) "Logging interface"; fi_cxi(7) "Selecting Proper Receive Match Mode".
 """

@@ -68,7 +68,9 @@ def is_optimized(key: int) -> bool:
 class Keys:
     """The keys of one domain: ids of regions, sequence numbers, offsets of cached memory. Thread-safe.
 
-    count_max, bytes_max   limits of the mappings kept for closed regions; a count of 0: no keys of cached memory.
+    Args:
+        count_max: Limit of the number of mappings kept for closed regions; 0: no keys of cached memory.
+        bytes_max: Limit of their bytes.
     """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -191,9 +193,10 @@ def _mapped(mappings: Mappings, offsets: _Offsets, *, optimized: bool) -> tuple[
 class CxiRegion:
     """One region that peers have rights to (`RegionPolicy`).
 
-    key         the application's requested key, if the application chooses the keys.
-    optimized   set when enabled: the region has its own portal entries.
-    cached      set when enabled: peers use the key of the cached memory, which outlives the region.
+    Attributes:
+        key: The application's requested key, if the application chooses the keys.
+        optimized: Set when enabled: the region has its own portal entries.
+        cached: Set when enabled: peers use the key of the cached memory, which outlives the region.
     """
 
     def __init__(self, domain: CxiDomain, facts: RegionFacts) -> None:

@@ -22,11 +22,12 @@ __all__ = ["NicAttr", "describe"]
 class NicAttr:
     """The provider's attributes of a NIC (struct cxip_nic_attr): `info.nic.prov_attr`.
 
-    version             1.
-    addr                address of the NIC in the fabric.
-    default_rgroup_id   the service of a domain opened without an authorization key; 0: none.
-    default_vni         the VNI of such a domain.
-    found               the search for these two, step by step.
+    Attributes:
+        version: The number 1.
+        addr: Address of the NIC in the fabric.
+        default_rgroup_id: The service of a domain opened without an authorization key; 0: none.
+        default_vni: The VNI of such a domain.
+        found: The search for the service and the VNI, step by step.
     """
 
     version: int
@@ -60,7 +61,8 @@ class NicAttr:
 def describe(one: device.Device, found: auth_key.Found) -> attrs.NicAttr:
     """fi_info.nic of a device.
 
-    found   the authorization key for domains opened without one.
+    Args:
+        found: The authorization key for domains opened without one.
     """
     return attrs.NicAttr(
         name=one.name,

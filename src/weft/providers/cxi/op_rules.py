@@ -76,7 +76,8 @@ def _datatypes(family: int, op: int, remap: int) -> int:
 def atomic_limit(datatype: int, op: int, family: int, flags: int, remap: int) -> tuple[int, int]:
     """(1, bytes of an element), or (0, bytes) if the operation does not exist.
 
-    remap   the driver's amo_remap_to_pcie_fadd.
+    Args:
+        remap: The driver's amo_remap_to_pcie_fadd.
     """
     _, size = _nic.atomic_valid(datatype, op, family)
     if flags & OpFlag.PCIE_AMO:
@@ -89,7 +90,8 @@ def atomic_limit(datatype: int, op: int, family: int, flags: int, remap: int) ->
 def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
     """The rules of an endpoint on a device with this remap value.
 
-    unreliable_fetches   fetching and comparing atomics take FI_CXI_UNRELIABLE, as in later releases.
+    Args:
+        unreliable_fetches: Fetching and comparing atomics take FI_CXI_UNRELIABLE, as in later releases.
     """
     without = 0 if unreliable_fetches else int(OpFlag.UNRELIABLE)
     rules = _nic.OpRules()

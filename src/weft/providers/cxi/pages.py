@@ -101,8 +101,11 @@ class _Hold:
 class Pages:
     """What one domain does to the pages of its regions.
 
-    fork_safe   MADV_DONTFORK (CXI_FORK_SAFE).   huge   in pages of the size that they have (CXI_FORK_SAFE_HP).
-    pin         mlock (WEFT_CXI_PIN).            show   `_nic.hold_pages` (WEFT_CXI_FORK_HAZARD=show).
+    Args:
+        fork_safe: Mark the pages MADV_DONTFORK (CXI_FORK_SAFE).
+        huge: Mark pages by the size that they have (CXI_FORK_SAFE_HP).
+        pin: Call mlock (WEFT_CXI_PIN).
+        show: Call `_nic.hold_pages` (WEFT_CXI_FORK_HAZARD=show).
     """
 
     def __init__(self, *, fork_safe: bool, huge: bool, pin: bool, show: bool) -> None:
@@ -113,7 +116,8 @@ class Pages:
     def region(self, facts: RegionFacts, make: Callable[[], RegionPolicy | None]) -> RegionPolicy:
         """The policy of a new region, which holds its pages until it is closed.
 
-        make   the policy that it would have otherwise.
+        Args:
+            make: The policy that it would have otherwise.
 
         Raises what `make` raises, and the system's error where it refuses: ENOMEM, EINVAL, EPERM.
         """
@@ -196,7 +200,8 @@ class _PagedRegion:
 def of_domain(*, odp: bool) -> Pages | None:
     """What a new domain does to pages; None for nothing.
 
-    odp   on-demand paging is in force.
+    Args:
+        odp: On-demand paging is in force.
     """
     e, p = env.load(), profile.load()
     fork_safe = e.fork_safe and not (p.fork_copies and _kernel() >= _COPIES_AT_FORK)

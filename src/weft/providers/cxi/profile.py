@@ -36,28 +36,31 @@ _ORDER = (
 class Profile:
     """Numbers of one release.
 
-    release            "doc" or "current".
-    tx_size, rx_size   entries of queues without a size in the hints (FI_CXI_DEFAULT_TX_SIZE, _RX_SIZE).
-    cq_size            entries of a completion queue opened with size 0 (FI_CXI_DEFAULT_CQ_SIZE).
-    tx_size_max, rx_size_max   the largest sizes that hints may request.
-    inject_bytes       tx_attr.inject_size.
-    message_bytes      ep_attr.max_msg_size.
-    msg_order          the orders that hints may request, and the orders without hints.
-    max_order          ep_attr.max_order_raw_size, _war_size, _waw_size.
-    default_vni        the VNI if the service allows all (FI_CXI_DEFAULT_VNI).
-    key_steps          the steps of the search for a service without an authorization key, in order, after the
-                       environment.
-    newest_service     if several services match in one step, the newest is used; otherwise the first.
-    address_vni        addresses contain the VNI; otherwise that field is 0.
-    odp, force_odp     on-demand paging is offered; only on-demand paging is (FI_CXI_ODP, FI_CXI_FORCE_ODP).
-    devices            the devices to use (FI_CXI_DEVICE_NAME); None: all.
-    fork_copies        CXI_FORK_SAFE marks nothing where the kernel copies pinned pages at a fork (5.12); otherwise it
-                       always does.
-    endpoint_vnis      an endpoint may have another VNI of its service than its domain.
-    unreliable_fetches   atomics that return a value take FI_CXI_UNRELIABLE.
-    num_extremes       MIN, MAX and MINMAXLOC of doubles are the NUM variants, which skip a NaN.
-    compat             the old numbers of FI_ADDR_CXI and FI_PROTO_CXI are: 0 unknown, 1 known too, 2 the only ones
-                       (FI_CXI_COMPAT).
+    Attributes:
+        release: "doc" or "current".
+        tx_size: Entries of a transmit queue without a size in the hints (FI_CXI_DEFAULT_TX_SIZE).
+        rx_size: Entries of a receive queue without a size in the hints (FI_CXI_DEFAULT_RX_SIZE).
+        cq_size: Entries of a completion queue opened with size 0 (FI_CXI_DEFAULT_CQ_SIZE).
+        tx_size_max: The largest transmit queue that hints may request.
+        rx_size_max: The largest receive queue that hints may request.
+        inject_bytes: tx_attr.inject_size.
+        message_bytes: ep_attr.max_msg_size.
+        msg_order: The orders that hints may request, and the orders without hints.
+        max_order: ep_attr.max_order_raw_size, _war_size, _waw_size.
+        default_vni: The VNI if the service allows all (FI_CXI_DEFAULT_VNI).
+        key_steps: The steps of the search for a service without an authorization key, in order, after the environment.
+        newest_service: If several services match in one step, the newest is used; otherwise the first.
+        address_vni: Addresses contain the VNI; otherwise that field is 0.
+        odp: On-demand paging is offered (FI_CXI_ODP).
+        force_odp: Only on-demand paging is offered (FI_CXI_FORCE_ODP).
+        devices: The devices to use (FI_CXI_DEVICE_NAME); None: all.
+        fork_copies: CXI_FORK_SAFE marks nothing where the kernel copies pinned pages at a fork (5.12); otherwise it
+            always does.
+        endpoint_vnis: An endpoint may have another VNI of its service than its domain.
+        unreliable_fetches: Atomics that return a value take FI_CXI_UNRELIABLE.
+        num_extremes: MIN, MAX and MINMAXLOC of doubles are the NUM variants, which skip a NaN.
+        compat: The old numbers of FI_ADDR_CXI and FI_PROTO_CXI are: 0 unknown, 1 known too, 2 the only ones
+            (FI_CXI_COMPAT).
     """
 
     release: Literal["doc", "current"]

@@ -89,9 +89,10 @@ FORMATS = (AddrFormat.ADDR_CXI, OLD_ADDR_CXI)
 class Kind:
     """One row of the table of infos.
 
-    protocol    FI_PROTO_CXI, FI_PROTO_CXI_RNR, or the old number of the first.
-    mr_mode     the required bits.
-    auth_keys   authorization keys of an endpoint.
+    Attributes:
+        protocol: FI_PROTO_CXI, FI_PROTO_CXI_RNR, or the old number of the first.
+        mr_mode: The required bits.
+        auth_keys: Authorization keys of an endpoint.
     """
 
     protocol: int

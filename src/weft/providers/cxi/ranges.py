@@ -30,9 +30,10 @@ class Counted(NamedTuple):
 class CountedRanges:
     """The used addresses and their user counts.
 
-    begin   called with the first and the end address of a range that gets its first user. If it raises, `add` has no
+    Args:
+        begin: Called with the first and the end address of a range that gets its first user. If it raises, `add` has no
             effect.
-    end     called with a range that has lost its last user. Must not raise.
+        end: Called with a range that has lost its last user. Must not raise.
 
     Thread safety: any thread; begin and end are called under the lock.
     """

@@ -35,8 +35,11 @@ __all__ = ["Exhausted", "Pool", "open_pool", "usage", "users"]
 class Exhausted(errors.NoSpace):
     """A limit of a service, or of the device, is reached (FI_ENOSPC).
 
-    kind     of the resource.   limit    of the service.
-    in_use   by all processes of the service together.   by    holders: [(process, number), ...]
+    Attributes:
+        kind: Kind of the resource.
+        limit: Limit of the service.
+        in_use: Number in use by all processes of the service together.
+        by: Holders: [(process, number), ...]
     """
 
     kind: str = ""
@@ -216,7 +219,9 @@ class Pool:
     ) -> _nic.RegionTakes:
         """What regions take of this pool, for the extension: then a region mostly costs no Python.
 
-        refuse   makes the error of a region that is refused; it must not refer to the domain.
+        Args:
+            refuse: Makes the error of a region that is refused; it must not refer to the domain.
+
         Other arguments as of `RegionTakes`.
         """
         share = self._share

@@ -139,11 +139,12 @@ def queues(
 ) -> QueueRules:
     """Completion queues.
 
-    size           entries of a queue opened with size 0.
-    least          least entries of the hardware's event queue; a larger size of the completion queue enlarges it.
-    fill_percent   of the event queue; above it the completion queue counts as saturated.
-    huge_pages     event queues in huge pages of 2 MiB, if the kernel has some.
-    ack_batch      events that are read until their slots return to the NIC.
+    Args:
+        size: Entries of a queue opened with size 0.
+        least: Least entries of the hardware's event queue; a larger size of the completion queue enlarges it.
+        fill_percent: Percentage of the event queue above which the completion queue counts as saturated.
+        huge_pages: Event queues in huge pages of 2 MiB, if the kernel has some.
+        ack_batch: Events that are read until their slots return to the NIC.
     """
     return QueueRules(
         size=size,

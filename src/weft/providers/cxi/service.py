@@ -49,15 +49,16 @@ class Member(NamedTuple):
 class Service:
     """A service of a device.
 
-    id          from 1; never reused on a device.
-    device      name of the device.
-    enabled     True if domains can use it.
-    system      True for a service of the system, which the search never selects.
-    members     the allowed users; empty: everybody.
-    vnis        allowed VNIs, as ranges; None: all.
-    tclasses    allowed traffic classes; None: all.
-    limits      kind -> (limit of all its users together, number reserved for them).
-    launch      the launch that made the service and with which it ends; None: it stays until it is destroyed.
+    Attributes:
+        id: Number from 1; never reused on a device.
+        device: Name of the device.
+        enabled: True if domains can use it.
+        system: True for a service of the system, which the search never selects.
+        members: The allowed users; empty: everybody.
+        vnis: Allowed VNIs, as ranges; None: all.
+        tclasses: Allowed traffic classes; None: all.
+        limits: kind -> (limit of all its users together, number reserved for them).
+        launch: The launch that made the service and with which it ends; None: it stays until it is destroyed.
     """
 
     id: int
@@ -131,12 +132,16 @@ def create(
 ) -> Service:
     """Make a service of a device; its id.
 
-    members     pairs of "uid", "gid", "netns" or "unrestricted" and a number; none: everybody.
-    vnis        numbers and ranges, 1 to 65535; None: all.
-    tclasses    members of Tc or names ("LOW_LATENCY"); None: all.
-    limits      kind -> limit, or (limit, reserved); only the device limits other kinds.
+    Args:
+        members: Pairs of "uid", "gid", "netns" or "unrestricted" and a number; none: everybody.
+        vnis: Numbers and ranges, 1 to 65535; None: all.
+        tclasses: Members of Tc or names ("LOW_LATENCY"); None: all.
+        limits: kind -> limit, or (limit, reserved); only the device limits other kinds.
 
-    Raises NoDevice, InvalidArgument, NoSpace (more is reserved than the device has).
+    Raises:
+        NoDevice: There is no such device.
+        InvalidArgument: An argument is wrong.
+        NoSpace: The limits reserve more than the device has.
     """
     with registry.here().change() as record:
         made = add(record, device, members, vnis, tclasses, limits, enabled=enabled, system=system)

@@ -66,9 +66,10 @@ def outcome(
 ) -> tuple[int, int]:
     """(err, prov_errno) of a failed operation.
 
-    optimized    the key is an optimized region's, which has its own portal entries: the portal entry was not found.
-    nic_exists   a NIC has the peer's address.
-    vni_known    another endpoint of that NIC has the VNI: the portal entry was not found.
+    Args:
+        optimized: The key is an optimized region's, which has its own portal entries: the portal entry was not found.
+        nic_exists: A NIC has the peer's address.
+        vni_known: Another endpoint of that NIC has the VNI: the portal entry was not found.
     """
     if status in _NO_ENDPOINT:
         if not nic_exists():

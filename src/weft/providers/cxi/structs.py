@@ -72,14 +72,20 @@ class CollAccumulator(ctypes.Structure):
     def fold(self, buf: Any, count: int, datatype: int, op: int, flags: int = 0) -> None:
         """Reduce data into the accumulator, as a reduction with fi.MORE does: no network, no progress, no other state.
 
-        buf        C-contiguous buffer of `count` elements; with `cxi.PRE_REDUCED` another accumulator.
-        count, datatype, op   as of `Endpoint.allreduce`; not read with PRE_REDUCED. Sums of doubles take the calling
-                   thread's rounding and flush-to-zero modes.
-        flags      0, or `cxi.PRE_REDUCED`; `fi.MORE` is implied.
+        Args:
+            buf: C-contiguous buffer of `count` elements; with `cxi.PRE_REDUCED` another accumulator.
+            count: As for `Endpoint.allreduce`; not read with PRE_REDUCED.
+            datatype: Likewise. Sums of doubles take the calling thread's rounding and flush-to-zero modes.
+            op: Likewise.
+            flags: 0, or `cxi.PRE_REDUCED`; `fi.MORE` is implied.
 
         An operator that differs from earlier ones is noted in the accumulator, and the group's reduction fails by it.
-        Raises InvalidArgument (no such reduction, a count that it does not take, short buffers, no accumulator),
-        BadFlags. Source: fi_cxi(7) "reduction flags".
+
+        Raises:
+            InvalidArgument: No such reduction, a count that it does not take, short buffers, no accumulator.
+            BadFlags: Unknown flags.
+
+        Source: fi_cxi(7) "reduction flags".
         """
         _whole("fold", count=count, datatype=datatype, op=op, flags=flags)
         if int(flags) & ~int(Flag.MORE | CollectiveFlag.PRE_REDUCED):
@@ -91,11 +97,17 @@ class CollAccumulator(ctypes.Structure):
     def result(self, out: Any, count: int, datatype: int) -> int:
         """Write what the accumulator holds, as a reduction of this member alone would give it.
 
-        out      writable buffer of `count` elements.
+        Args:
+            out: Writable buffer of `count` elements.
 
-        Returns the status: 0, or 1 to 5 for roundings and infinities, or the fault that the group's reduction would
-        fail by: 6 integer overflow, 8 operators that differ. Not part of libfabric's interface. Raises InvalidArgument
-        (nothing was folded, `count` does not fit).
+        Returns:
+            The status: 0, or 1 to 5 for roundings and infinities, or the fault that the group's reduction would fail
+            by: 6 integer overflow, 8 operators that differ.
+
+        Not part of libfabric's interface.
+
+        Raises:
+            InvalidArgument: Nothing was folded, `count` does not fit.
         """
         _whole("result", count=count, datatype=datatype)
         status = _nic.unfold(self, out, int(count), int(datatype))
@@ -110,8 +122,9 @@ class CollAccumulator(ctypes.Structure):
 class CollMcastKey(_Struct):
     """A group on a multicast address that a manager has made (struct cxip_coll_mcast_key).
 
-    hwroot_idx   index of the hardware root in the set.
-    mcast_addr   the address, 13 bits.
+    Attributes:
+        hwroot_idx: Index of the hardware root in the set.
+        mcast_addr: The address, 13 bits.
     """
 
     _fields_: ClassVar[list[Any]] = [("hwroot_idx", ctypes.c_uint32), ("mcast_addr", ctypes.c_uint32)]
@@ -126,9 +139,10 @@ class CollUnicastKey(_Struct):
 class CollRankKey(_Struct):
     """One of several members in one process (struct cxip_coll_rank_key).
 
-    hwroot_idx   rank of the hardware root.
-    rank         this member's rank.
-    rx_discard   False: arriving packets make completions, for tests.
+    Attributes:
+        hwroot_idx: Rank of the hardware root.
+        rank: This member's rank.
+        rx_discard: False: arriving packets make completions, for tests.
     """
 
     _fields_: ClassVar[list[Any]] = [
@@ -145,8 +159,11 @@ class _KeyUnion(ctypes.Union):
 class CollCommKey(ctypes.Structure):
     """AvSetAttr.comm_key: who makes a group's tree (struct cxip_comm_key), 16 bytes.
 
-    keytype   `cxi.COMM_KEY_NONE` (the fabric manager), `COMM_KEY_MULTICAST`, `COMM_KEY_UNICAST`, `COMM_KEY_RANK`.
-    mcast, ucast, rank   the part of that type.
+    Attributes:
+        keytype: `cxi.COMM_KEY_NONE` (the fabric manager), `COMM_KEY_MULTICAST`, `COMM_KEY_UNICAST`, `COMM_KEY_RANK`.
+        mcast: The part of COMM_KEY_MULTICAST.
+        ucast: The part of COMM_KEY_UNICAST.
+        rank: The part of COMM_KEY_RANK.
 
         cxi.CollCommKey(keytype=cxi.COMM_KEY_RANK, rank=cxi.CollRankKey(hwroot_idx=0, rank=3))
 

@@ -209,8 +209,9 @@ def read_all(device: str) -> dict[str, Reading]:
 class Delta:
     """The increase of counters between the opening and the closing of a domain (FI_CXI_TELEMETRY).
 
-    names    counters; those that cannot be read are left out, with a warning.
-    rgid     FI_CXI_TELEMETRY_RGID: only domains of that service; below 0: all.
+    Args:
+        names: Counters; those that cannot be read are left out, with a warning.
+        rgid: FI_CXI_TELEMETRY_RGID: only domains of that service; below 0: all.
     """
 
     def __init__(self, device: Device, service: int, names: Iterable[str], rgid: int = -1) -> None:

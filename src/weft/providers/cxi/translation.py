@@ -27,11 +27,12 @@ _locked = False
 class Translation(NamedTuple):
     """The translation settings of a domain.
 
-    ats         ATS; otherwise NTA.
-    odp         on-demand paging; otherwise memory is pinned, and must exist when it is registered.
-    count_max   most mappings of closed regions to keep; 0: none.
-    bytes_max   most bytes of these mappings together.
-    why         not "": why the monitor of FI_MR_CACHE_MONITOR is not available; opening a domain then fails.
+    Attributes:
+        ats: ATS; otherwise NTA.
+        odp: On-demand paging; otherwise memory is pinned, and must exist when it is registered.
+        count_max: Most mappings of closed regions to keep; 0: none.
+        bytes_max: Most bytes of these mappings together.
+        why: Not "": why the monitor of FI_MR_CACHE_MONITOR is not available; opening a domain then fails.
     """
 
     ats: bool
@@ -47,7 +48,8 @@ class Translation(NamedTuple):
 def of_domain(mr_mode: int) -> Translation:
     """The settings from the environment, as far as this host supports them.
 
-    mr_mode   of the domain: MR_ALLOCATED promises that memory exists, so there is no on-demand paging.
+    Args:
+        mr_mode: Mode of the domain: MR_ALLOCATED promises that memory exists, so there is no on-demand paging.
 
     The first domain under ATS and on-demand paging locks the process in memory (FI_CXI_ATS_MLOCK_MODE=all).
     """

@@ -25,10 +25,15 @@ _FOLDER = "stuck"
 class Stuck(NamedTuple):
     """A resource that keeps messages from moving.
 
-    resource   its name.   what      is the matter.
-    in_force   the sizes in force.
-    wanted     the largest number wanted so far.   advice   the smallest setting that would have sufficed.
-    device, service, endpoint   where; the endpoint by its pid.
+    Attributes:
+        resource: Name of the resource.
+        what: The trouble, in words.
+        in_force: The sizes in force.
+        wanted: The largest number wanted so far.
+        advice: The smallest setting that would have sufficed.
+        device: The device concerned.
+        service: The service concerned.
+        endpoint: The pid of the endpoint concerned.
     """
 
     resource: str

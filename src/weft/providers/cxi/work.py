@@ -56,7 +56,8 @@ def refuses(domain: CxiDomain, ep: CxiEndpoint) -> str:
 def queue(domain: CxiDomain, fid: _nic.DomainCore, limited: bool, start: Callable[[bool], str | None]) -> None:
     """Queue work by start(may_wait).
 
-    limited   FI_CXI_ENABLE_TRIG_OP_LIMIT: raises NoSpace if there is no entry, instead of letting the work wait.
+    Args:
+        limited: FI_CXI_ENABLE_TRIG_OP_LIMIT: raises NoSpace if there is no entry, instead of letting the work wait.
     """
     if not limited:
         if start(True) == "waits":

@@ -30,7 +30,8 @@ class Real(_handle.Life):
 def stands_for(real: Callable[[], type]) -> Any:
     """The property `__class__` of a class whose objects pass isinstance() for a class of weft.fi.
 
-    real   returns that class; called when isinstance() asks, so that it is imported then.
+    Args:
+        real: Returns that class; called when isinstance() asks, so that it is imported then.
     """
     return property(lambda self: real())
 
@@ -69,9 +70,11 @@ def with_wait_object(asked: int, make: Callable[[int], None], last: WaitObj = Wa
     The library's own choice may be FI_WAIT_YIELD, which disregards the limit of a wait (Quirk.YIELD_HAS_NO_LIMIT). Weft
     yields itself there, and WAIT_UNSPEC is a descriptor where the provider has one.
 
-    last   opened for WAIT_UNSPEC where the provider has no descriptor.
+    Args:
+        last: Opened for WAIT_UNSPEC where the provider has no descriptor.
 
-    Returns True if the library has a wait object of its own there, so that fi_trywait may be called.
+    Returns:
+        True if the library has a wait object of its own there, so that fi_trywait may be called.
     """
     kinds = {
         int(WaitObj.WAIT_UNSPEC): (int(WaitObj.WAIT_FD), int(last)),

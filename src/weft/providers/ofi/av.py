@@ -81,10 +81,16 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     ) -> Any:
         """Insert one address or several (fi_av_insert): the fi_addr, or a list of them.
 
-        flags   those of the library. `fi.SYNC_ERR`: context is a list that receives an error number for each address.
-        fi_addr   with `fi.AV_USER_ID` the peers' ids, with `fi.AUTH_KEY` the key's fi_addr: a number, or one for each.
+        Args:
+            flags: The library's flags. `fi.SYNC_ERR`: context is a list that receives an error number for each
+                address.
+            fi_addr: With `fi.AV_USER_ID` the peers' ids, with `fi.AUTH_KEY` the key's fi_addr: a number, or one for
+                each.
 
-        Raises InvalidArgument, and the library's refusal: none of the addresses is inserted then (but under SYNC_ERR).
+        Raises:
+            InvalidArgument: An argument is wrong.
+            FabricError: The library refuses; none of the addresses is inserted then, except under SYNC_ERR.
+
         Source: fi_av(3) fi_av_insert.
         """
         op = "av.insert"

@@ -414,10 +414,14 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     def alias(self, flags: int = 0, context: Any = None) -> Any:
         """Another view of the endpoint, with other operation flags (fi_ep_alias): an `fi.EndpointAlias`.
 
-        flags   TRANSMIT or RECV, and the flags of that side.
+        Args:
+            flags: TRANSMIT or RECV, and the flags of that side.
 
-        Raises InvalidArgument (no side, or two), NotSupported where the provider has no aliases. Source:
-        fi_endpoint(3) fi_ep_alias.
+        Raises:
+            InvalidArgument: No side, or two.
+            NotSupported: The provider has no aliases.
+
+        Source: fi_endpoint(3) fi_ep_alias.
         """
         _handle.check(self, "ep.alias")
         return self.domain._alias(self, _of_one_side("ep.alias", flags), context)

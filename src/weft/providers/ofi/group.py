@@ -34,8 +34,9 @@ class RealCollectiveGroup(Real, _nic.OfiGroupCore):
     """An endpoint's membership of a collective group of the library (struct fid_mc). Made by
     `Endpoint.join_collective`.
 
-    addr      number that the calls of the group take as coll_addr (fi_mc_addr).
-    joined    True after the JOIN_COMPLETE event was read.
+    Attributes:
+        addr: Number that the calls of the group take as coll_addr (fi_mc_addr).
+        joined: True after the JOIN_COMPLETE event was read.
 
     Thread safety: any thread. Source: fi_collective(3).
     """

@@ -86,7 +86,8 @@ def _typed(cls: type[Any], name: str, value: Any) -> Any:
 def to_native(info: attrs.Info, *, hints: bool = False) -> _nic.OfiInfo:
     """A struct of the library with the values of an Info.
 
-    hints   of getinfo: nothing is taken over from the struct that the Info was made of.
+    Args:
+        hints: The Info is getinfo's hints: nothing is taken over from the struct that it was made of.
     """
     fields: dict[str, Any] = {
         "caps": int(info.caps),
@@ -203,8 +204,9 @@ _listed: list[Info] | None = None  # what the library offers without hints
 def candidates(asked: Asked, *, named: str | None, bare: bool) -> list[Candidate]:
     """The library's offers, as getinfo's candidates. Raises the library's refusal.
 
-    named   the provider that the hints name.
-    bare    a request for everything, whose answer is kept: looking for devices takes long.
+    Args:
+        named: The provider that the hints name.
+        bare: A request for everything, whose answer is kept: looking for devices takes long.
     """
     global _listed
     load()

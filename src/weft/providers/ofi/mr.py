@@ -29,9 +29,12 @@ def _class() -> type:
 class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
     """A region of the library (struct fid_mr). Made by `Domain.mr_reg`.
 
-    key       the remote key: `fi.KEY_NOTAVAIL` before enable() where the provider makes keys late.
-    desc      the local descriptor, for the argument desc of transfers: the region itself.
-    address, length, access   of the memory.
+    Attributes:
+        key: The remote key: `fi.KEY_NOTAVAIL` before enable() where the provider makes keys late.
+        desc: The local descriptor, for the argument desc of transfers: the region itself.
+        address: Virtual address of the memory.
+        length: Bytes.
+        access: The access rights, as registered.
 
     Under `fi.MR_ENDPOINT` bind(ep) and enable() come first. A slice, `mr[8:16]`, is a buffer of these bytes.
     Source: fi_mr(3).

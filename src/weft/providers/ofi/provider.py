@@ -62,10 +62,13 @@ def find(name: str) -> RealProvider | None:
 def offers(asked: Asked, name: str | None, found: Explanation, *, bare: bool) -> None:
     """Add the library's offers to what getinfo found, or a note that says why there are none.
 
-    name   the provider that the hints name: `ofi` for all of the library's. None: the request names none.
-    bare   the request is for everything.
+    Args:
+        name: The provider that the hints name: `ofi` for all of the library's. None: the request names none.
+        bare: The request is for everything.
 
-    Raises NoDevice where the request names the library and none can be loaded; InvalidArgument for a bad address.
+    Raises:
+        NoDevice: The request names the library and none can be loaded.
+        InvalidArgument: A bad address.
     """
     if name is None and library.off():
         return

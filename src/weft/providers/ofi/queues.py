@@ -50,8 +50,8 @@ _OTHER = next((status for status in _FAILED if _nic.status_errno(status) == Errn
 class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
     """A queue of completions of the library (struct fid_cq). Made by `Domain.cq_open`.
 
-    read, readfrom, sread, sreadfrom   as `fi.CompletionQueue`'s.
-    outstanding()                      operations whose completions it has not reported yet.
+    `read`, `readfrom`, `sread` and `sreadfrom` work as `fi.CompletionQueue`'s. `outstanding()` returns the number of
+    operations whose completions the queue has not reported yet.
 
     Thread safety: any thread. Source: fi_cq(3).
     """
@@ -175,7 +175,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
 class RealCounter(Real, _nic.OfiCounterCore):
     """A counter of the library (struct fid_cntr). Made by `Domain.cntr_open`.
 
-    read, readerr, add, set, adderr, seterr, wait   as `fi.Counter`'s.
+    `read`, `readerr`, `add`, `set`, `adderr`, `seterr` and `wait` work as `fi.Counter`'s.
 
     Thread safety: any thread. Source: fi_cntr(3).
     """

@@ -13,8 +13,9 @@ __all__ = ["RealRequest", "private_bytes"]
 class RealRequest:
     """A connection request, as `Info.handle` of a CONNREQ event.
 
-    answered   it was accepted or rejected
-    taken      an endpoint was opened for it: the library's handle is that endpoint's, and freed
+    Attributes:
+        answered: The request was accepted or rejected.
+        taken: An endpoint was opened for the request: the library's handle belongs to that endpoint, and is freed.
     """
 
     __slots__ = ("answered", "number", "pep", "taken")

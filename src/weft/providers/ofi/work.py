@@ -18,8 +18,10 @@ __all__ = ["Queued", "control"]
 class Queued:
     """The deferred work of a domain: what the library looks at until the work has ended.
 
-    transfers   by the token of the work. An entry goes when the operation has ended, and nothing holds it any more.
-    counting    work on counters, whose end the library does not tell: kept until FLUSH_WORK, or the domain's end.
+    Attributes:
+        transfers: Transfers by the token of their work. An entry goes when the operation has ended, and nothing holds
+            it any more.
+        counting: Work on counters, whose end the library does not tell: kept until FLUSH_WORK, or the domain's end.
     """
 
     def __init__(self) -> None:
