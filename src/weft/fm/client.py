@@ -46,8 +46,9 @@ _NO_STEP = "(null)"  # what the provider sends for a job without a step
 class Multicast(NamedTuple):
     """A multicast address, and which member is its hardware root.
 
-    mcast_id   the address, 0 to 8191.
-    hw_root    address of a member's NIC, 20 bits; `macs.index(hw_root)` is its first member.
+    Attributes:
+        mcast_id: The address, 0 to 8191.
+        hw_root: Address of a member's NIC, 20 bits; `macs.index(hw_root)` is its first member.
     """
 
     mcast_id: int
@@ -68,17 +69,21 @@ def create_multicast(
 ) -> Multicast:
     """Ask the manager for a multicast address of a group (POST).
 
-    url           FI_CXI_COLL_FABRIC_MGR_URL, http:// or https://.   token   FI_CXI_COLL_MCAST_TOKEN.
-    macs          addresses of the members' NICs (20 bits each), in the order of the set.
-    timeout_us    of the reduction engine: FI_CXI_COLL_TIMEOUT_USEC.
-    job_id        FI_CXI_COLL_JOB_ID.   job_step_id   FI_CXI_COLL_JOB_STEP_ID, or None.
-    cacert        FI_CXI_COLL_FABRIC_MGR_CACERT: "no" or None: certificates are not verified; "yes": by the system's
-                  authorities; otherwise a file or a folder of authorities.
-    stop          if it is set, a request that was answered with 409 is not repeated; without it, without end.
+    Args:
+        url: FI_CXI_COLL_FABRIC_MGR_URL, http:// or https://.
+        token: FI_CXI_COLL_MCAST_TOKEN.
+        macs: Addresses of the members' NICs (20 bits each), in the order of the set.
+        timeout_us: Timeout of the reduction engine: FI_CXI_COLL_TIMEOUT_USEC.
+        job_id: FI_CXI_COLL_JOB_ID.
+        job_step_id: FI_CXI_COLL_JOB_STEP_ID, or None.
+        cacert: FI_CXI_COLL_FABRIC_MGR_CACERT: "no" or None: certificates are not verified; "yes": by the system's
+            authorities; otherwise a file or a folder of authorities.
+        stop: Event that ends the repetition of a request that was answered with 409; None: repeat without end.
 
-    Raises ManagerError: .prov_errno is 2048 (a limit on addresses), 2049 (no hardware root is free, or status 400),
-    2050 (no valid multicast address in the answer), 2051 (no member as hardware root in the answer), 2052 (`url`,
-    `token` or `job_id` is missing or cannot be sent) or 2054 (another answer, or none).
+    Raises:
+        ManagerError: .prov_errno is 2048 (a limit on addresses), 2049 (no hardware root is free, or status 400), 2050
+            (no valid multicast address in the answer), 2051 (no member as hardware root in the answer), 2052 (`url`,
+            `token` or `job_id` is missing or cannot be sent) or 2054 (another answer, or none).
     """
     import json
 

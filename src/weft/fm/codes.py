@@ -39,8 +39,9 @@ _CODE = re.compile(r"([0-9]{2}):")
 class ManagerError(errors.ConnectionRefused):
     """The Fabric Manager made no group, or did not delete one (FI_ECONNREFUSED, as the join that asked).
 
-    prov_errno   number of the cause, cxi.ERRNO_JOIN_MCAST_INUSE (2048) to ERRNO_JOIN_SERVER_ERR (2054).
-    status       HTTP status of the answer; 0: there was none.
+    Args:
+        prov_errno: Number of the cause, cxi.ERRNO_JOIN_MCAST_INUSE (2048) to ERRNO_JOIN_SERVER_ERR (2054).
+        status: HTTP status of the answer; 0: there was none.
     """
 
     def __init__(self, message: str = "", *, prov_errno: int = SERVER_ERR, status: int = 0) -> None:

@@ -35,9 +35,10 @@ class _TooMuch(Exception):
 class Gate:
     """The gate in front of an application.
 
-    tokens        of administrators.
-    job_of_token  the job whose members have a token; blocks, so it runs in a thread. May raise Refused.
-    public        paths that need no token.
+    Args:
+        tokens: Tokens of administrators.
+        job_of_token: The job whose members have a token; blocks, so it runs in a thread. May raise Refused.
+        public: Paths that need no token.
     """
 
     def __init__(
@@ -108,7 +109,8 @@ def _headers(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
 class _Body:
     """`receive`, which ends with _TooMuch after `limit` bytes, or after BODY_S seconds of a body that does not come.
 
-    fault   status and message of the answer, once that has happened.
+    Attributes:
+        fault: Status and message of the answer, once that has happened.
     """
 
     def __init__(self, receive: _Receive, limit: int) -> None:

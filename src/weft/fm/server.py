@@ -74,8 +74,9 @@ _log = logging.getLogger("weft.fm")
 def application(store: Store, tokens: Sequence[str], live: Live | None = None) -> FastAPI:
     """The service over a store.
 
-    tokens   of administrators; at least one.
-    live     what else the page shows; None: only what the manager knows itself.
+    Args:
+        tokens: Tokens of administrators; at least one.
+        live: Function whose result the page shows too; None: the page shows only what the manager knows itself.
     """
 
     if not tokens or not all(one and one.isascii() and one.isprintable() and " " not in one for one in tokens):

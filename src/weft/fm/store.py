@@ -78,10 +78,12 @@ class Refused(Exception):
 class Limits:
     """What the administrator allows.
 
-    addresses          multicast addresses of the system, at most 8192.
-    addresses_per_job  of a job that is registered without a limit (FI_CXI_HWCOLL_ADDRS_PER_JOB); 0: no such limit.
-    groups_per_root    groups of which one NIC may be the hardware root.
-    known_nics         True: the members of a group must be in the registry of NICs.
+    Attributes:
+        addresses: Multicast addresses of the system, at most 8192.
+        addresses_per_job: Limit of a job that is registered without one (FI_CXI_HWCOLL_ADDRS_PER_JOB); 0: no such
+            limit.
+        groups_per_root: Groups of which one NIC may be the hardware root.
+        known_nics: True: the members of a group must be in the registry of NICs.
     """
 
     addresses: int = MCAST_MAX + 1
@@ -102,8 +104,10 @@ class Limits:
 class Group:
     """A multicast address in use.
 
-    mcast_id   the address.   hw_root   the NIC that is the root of the tree.
-    macs       the members' NICs, in the order of the set; a NIC that several members share is there several times.
+    Attributes:
+        mcast_id: The address.
+        hw_root: The NIC that is the root of the tree.
+        macs: The members' NICs, in the order of the set; a NIC that several members share occurs several times.
     """
 
     mcast_id: int
@@ -120,9 +124,11 @@ class Group:
 class Job:
     """A job that has, or may have, groups.
 
-    mcast_limit   its most addresses; 0: no limit of its own.
-    token         what its members prove themselves with; None: it came with its first group, not by a launcher.
-    steps         step -> its multicast addresses.
+    Attributes:
+        mcast_limit: The most addresses of the job; 0: no limit of its own.
+        token: The secret by which the job's members prove membership; None: the job came with its first group, not by a
+            launcher.
+        steps: step -> its multicast addresses.
     """
 
     job_id: str

@@ -30,7 +30,8 @@ def switch_name(nic: int, topology: str = "dragonfly") -> str:
 def tree(root: int, macs: Iterable[int], topologies: Mapping[int, str] | None = None) -> list[Edge]:
     """The edges of the group's tree, parents before children.
 
-    topologies   NIC -> its kind of network; "dragonfly" where it is missing.
+    Args:
+        topologies: NIC -> its kind of network; "dragonfly" where it is missing.
     """
     kinds = topologies or {}
     members = dict.fromkeys([root, *macs])

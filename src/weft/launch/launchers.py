@@ -28,13 +28,16 @@ _ANCESTORS_MAX = 32
 class Launcher:
     """One launcher's account of this process. What it does not tell is None, (), or "".
 
-    name         "Slurm", "PALS", "Open MPI", "PRRTE", "MPICH", "Intel MPI", "PMI", "torchrun", "torch", "weft launch".
-    rank, size              of this process in its job, and the processes of the job.
-    local_rank, local_size  the same among the processes of this host.
-    node         number of this host in the job.
-    hosts        of the job, in the launcher's order.
-    job          the launcher's name for the job.
-    address      host:port at which rank 0 can be met (torch: MASTER_ADDR, MASTER_PORT).
+    Attributes:
+        name: "Slurm", "PALS", "Open MPI", "PRRTE", "MPICH", "Intel MPI", "PMI", "torchrun", "torch", "weft launch".
+        rank: Rank of this process in its job.
+        size: Number of processes of the job.
+        local_rank: Rank of this process among the processes of this host.
+        local_size: Number of processes of this host.
+        node: Number of this host in the job.
+        hosts: Hosts of the job, in the launcher's order.
+        job: The launcher's name for the job.
+        address: host:port at which rank 0 can be met (torch: MASTER_ADDR, MASTER_PORT).
     """
 
     name: str
@@ -52,15 +55,16 @@ class Launcher:
 class Launch:
     """How this process was started.
 
-    launchers    those that are recognised, the innermost first: it started this process.
-    allocation   "Slurm job 7", "PBS job 7.server": the allocation around them; "" if there is none.
-    hosts        of the innermost launcher that tells them, else of the allocation; () if nobody tells.
-    hosts_from   the variable that they are from.
-    pmi          "PMIx", "PMI": the interface by which an MPI would meet; "" if there is none.
-    slingshot    what the job has of a Slingshot fabric, or None.
-    variables    the variables that were read and are set, with their texts.
-    problems     what is inconsistent, a sentence each.
-    notes        what is consistent, and surprises: a sentence each.
+    Attributes:
+        launchers: The recognised launchers, the innermost first: that launcher started this process.
+        allocation: "Slurm job 7", "PBS job 7.server": the allocation around them; "" if there is none.
+        hosts: Hosts of the innermost launcher that tells them, else of the allocation; () if nobody tells.
+        hosts_from: The variable that the hosts are from.
+        pmi: "PMIx", "PMI": the interface by which an MPI would meet; "" if there is none.
+        slingshot: The job's part of a Slingshot fabric, or None.
+        variables: The variables that were read and are set, with their texts.
+        problems: Inconsistencies, a sentence each.
+        notes: Consistent facts and surprises, a sentence each.
     """
 
     launchers: tuple[Launcher, ...]
@@ -306,7 +310,8 @@ _LAUNCHERS: tuple[tuple[Callable[[_Reader], Launcher | None], str], ...] = (
 def environment(environ: Mapping[str, str] | None = None) -> Launch:
     """How this process was started: by which launcher, as which rank, on which hosts.
 
-    environ   the variables to read; None: those of this process.
+    Args:
+        environ: The variables to read; None: those of this process.
 
     If launchers are nested (torchrun in a task of srun), the innermost is the one whose variables the fewest ancestors
     of this process share, as /proc/<pid>/environ shows; where that does not decide, the usual nesting: torchrun, then

@@ -21,10 +21,11 @@ _TCS = {1: "DEDICATED_ACCESS", 2: "LOW_LATENCY", 4: "BULK_DATA", 8: "BEST_EFFORT
 class Slingshot:
     """The job's part of a Slingshot fabric.
 
-    vnis      its virtual networks; a domain without a key is in the first.
-    devices   its NICs on this host.
-    services  the id of its service on each device.
-    tcs       its traffic classes.
+    Attributes:
+        vnis: The job's virtual networks; a domain without a key is in the first.
+        devices: The job's NICs on this host.
+        services: The id of the job's service on each device.
+        tcs: The job's traffic classes.
     """
 
     vnis: tuple[int, ...]

@@ -23,7 +23,8 @@ _READ_MAX = 64
 class Completions:
     """The completions of a queue; those that come while another is waited for are kept.
 
-    alive   called from time to time with the seconds of a wait so far; raises if no completion can come any more.
+    Args:
+        alive: Called from time to time with the seconds of a wait so far; raises if no completion can come any more.
 
     A queue without a wait object is polled, with short sleeps once nothing has come for a while.
     """

@@ -20,10 +20,11 @@ __all__ = ["DeviceKey", "doctor_cxi", "search"]
 class DeviceKey:
     """The key that a domain of a device gets if it is opened without a key.
 
-    steps   the steps of the search with their results, in order.
-    key     (service, VNI); None if none is found.
-    wrong   why the key cannot be used, or why there is none; "" if a domain can be opened.
-    todo    the remedy.
+    Attributes:
+        steps: The steps of the search with their results, in order.
+        key: (service, VNI); None if none is found.
+        wrong: Why the key cannot be used, or why there is none; "" if a domain can be opened.
+        todo: The remedy.
     """
 
     device: str

@@ -61,9 +61,10 @@ def sweep(store: Store) -> list[str]:
 def collectives(job: Job, addresses: int, db: Path, admin: str | None) -> Iterator[None]:
     """Register a job, and set the variables of joins in this process, which the job's processes inherit.
 
-    addresses   multicast addresses that the job may have; 0: no limit of its own.
-    db          of the manager that this process runs if URL is unset.
-    admin       an administrator's token for the manager at URL; None: that of TOKEN.
+    Args:
+        addresses: Multicast addresses that the job may have; 0: no limit of its own.
+        db: Database of the manager that this process runs if URL is unset.
+        admin: An administrator's token for the manager at URL; None: the token of TOKEN.
     """
     name = prefix() + job.id
     with contextlib.ExitStack() as stack:

@@ -87,9 +87,11 @@ def _careful(connection: socket.socket) -> None:
 class HostTarget(ServedTarget):
     """A second process on another host; otherwise like `Target`.
 
-    here   this host's address on the route to that host, at which this process's NIC must listen.
+    Attributes:
+        here: This host's address on the route to that host, at which this process's NIC must listen.
 
-    Raises UsageError if no server listens there, or if the secrets differ.
+    Raises:
+        UsageError: No server listens there, or the secrets differ.
     """
 
     def __init__(self, place: str, nbytes: int, provider: str | None = None) -> None:

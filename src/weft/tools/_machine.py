@@ -38,10 +38,11 @@ _PATTERN = b"weft: process_vm"
 class Check:
     """One fact.
 
-    state   "ok"; "note": Weft works, with the limitation in `effect`; "bad": Weft does not work.
-    found   the test or the source, and its result.
-    effect  the consequence for Weft.
-    todo    the remedy; "" if none is needed.
+    Attributes:
+        state: "ok"; "note": Weft works, with the limitation in `effect`; "bad": Weft does not work.
+        found: The test or the source, and its result.
+        effect: The consequence for Weft.
+        todo: The remedy; "" if none is needed.
     """
 
     group: str

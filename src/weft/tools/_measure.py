@@ -94,8 +94,9 @@ class Op:
 class Bench:
     """Measurements on one target. The paths ring and tcp each have their own target, which shares no memory.
 
-    ring   the target's engine, or its polls, receive the operations.
-    tcp    the operations come by tcp, from another host or from this one.
+    Args:
+        ring: The target's engine, or its polls, receive the operations.
+        tcp: The operations come by tcp, from another host or from this one.
     """
 
     def __init__(self, side: Side, target: Target, ring: bool, tcp: bool = False) -> None:

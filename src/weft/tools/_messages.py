@@ -1,9 +1,8 @@
 """Messages between the two processes of `weft perf`: round trips, streams, and matches behind many entries.
 
-round_trips     half a round trip of send or tsend; both processes poll
-stream          messages one way, a window of them posted; the receiver answers when it has all
-request         what the second process does of the two
-Matching        matches of an endpoint with itself, behind posted receives or unexpected messages
+`round_trips` times half a round trip of send or tsend, while both processes poll. `stream` sends messages one way, with
+a window of them posted; the receiver answers when it has all. `request` runs the second process's part of these two.
+`Matching` times matches of an endpoint with itself, behind posted receives or unexpected messages.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ clock = time.perf_counter_ns
 class How:
     """Messages of a measurement.
 
-    kind     of memory: "direct", "foreign".
-    inject   injected messages, which report no completion; at most inject_size bytes.
-    patient  wait in sread, which yields the core and then sleeps, instead of polling.
+    Attributes:
+        kind: Kind of the memory: "direct", "foreign".
+        inject: Send injected messages, which report no completion; at most inject_size bytes.
+        patient: Wait in sread, which yields the core and then sleeps, instead of polling.
     """
 
     tagged: bool
@@ -264,9 +264,11 @@ def together(side: Side, target: Target, peer: int, do: str, how: How, count: in
 class Matching:
     """An endpoint that sends to itself, with `depth` posted receives or unexpected messages, each with its own tag.
 
-    provider   name of a provider; None: the first that has messages.
+    Args:
+        provider: Name of a provider; None: the first that has messages.
 
-    Raises NoData if the provider has no endpoint with so many receives.
+    Raises:
+        NoData: The provider has no endpoint with so many receives.
     """
 
     def __init__(self, depth: int, unexpected: bool, provider: str | None = None) -> None:

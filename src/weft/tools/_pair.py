@@ -72,10 +72,11 @@ class Region:
 class Side:
     """The objects of one process: a domain with an endpoint, and `nbytes` of memory of each kind, with all rights.
 
-    provider   name of the provider; None: the first one.
-    memory     {"direct": of Domain.alloc, "foreign": NumPy's own}; of a real libfabric "direct" alone, NumPy's own.
-    desc       the descriptor of the direct memory for transfers, where the provider wants one.
-    manual     the provider makes progress only while the process reads its queue.
+    Attributes:
+        provider: Name of the provider; None: the first one.
+        memory: {"direct": of Domain.alloc, "foreign": NumPy's own}; of a real libfabric "direct" alone, NumPy's own.
+        desc: The descriptor of the direct memory for transfers, where the provider wants one.
+        manual: The provider makes progress only while the process reads its queue.
     """
 
     def __init__(self, nbytes: int, provider: str | None = None) -> None:
@@ -133,9 +134,11 @@ class Side:
     def wait(self, count: int, alive: Callable[[], None] | None = None) -> int:
         """Read up to `count` completions, at least one; returns their number.
 
-        alive   called from time to time; raises if no completion can come any more.
+        Args:
+            alive: Called from time to time; raises if no completion can come any more.
 
-        Raises TargetError after DEADLINE_S, or the error of a failed operation.
+        Raises:
+            TargetError: After DEADLINE_S, or the error of a failed operation.
         """
         read = self.cq.read
         deadline = time.monotonic() + DEADLINE_S
@@ -280,10 +283,14 @@ def echo(
 ) -> float:
     """Write `size` bytes to the peer's region, and wait until the peer has written as many back.
 
-    Returns nanoseconds of half a round trip. Both processes call this function, one with first=True. It
-    watches the last word of the message, or the last byte if the size is not a multiple of 8.
+    Both processes call this function, one with first=True. It watches the last word of the message, or the last byte if
+    the size is not a multiple of 8.
 
-    ring   the message comes through the ring, so that waiting for it means polling the queue.
+    Args:
+        ring: The message comes through the ring, so that waiting for it means polling the queue.
+
+    Returns:
+        Nanoseconds of half a round trip.
     """
     memory = memoryview(side.memory[kind].data)
     words = size % 8 == 0
@@ -374,12 +381,12 @@ def half_round_trip(side: Side, target: Target, peer: int, kind: str, size: int,
 class Target:
     """The second process.
 
-    env       variables added to this process's environment.
-    cores     cores that the process may run on; None or empty: all.
-    provider  name of the provider; None: the first one.
-    scratch   memory that both processes map without Weft, to measure limits.
-
-    progress  called while an answer is waited for, where this process has to make progress for the other.
+    Attributes:
+        env: Variables added to this process's environment.
+        cores: Cores that the process may run on; None or empty: all.
+        provider: Name of the provider; None: the first one.
+        scratch: Memory that both processes map without Weft, to measure limits.
+        progress: Called while an answer is waited for, where this process has to make progress for the other.
 
     Every call raises TargetError if the process has died.
     """
@@ -638,7 +645,8 @@ def serve(nbytes: int, scratch_fd: int, provider: str | None = None) -> None:
 class _Requests:
     """Lines of stdin, until it ends.
 
-    polls   read the queue between them, without sleeping, because nobody else makes progress for this process.
+    Attributes:
+        polls: Read the queue between them, without sleeping, because nobody else makes progress for this process.
     """
 
     def __init__(self, side: Side) -> None:

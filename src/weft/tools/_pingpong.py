@@ -45,8 +45,9 @@ class PeerGone(RuntimeError):
 class Plan:
     """What both sides have to be given alike: fi_pingpong(1) "Options".
 
-    sizes       bytes of the messages, in order.
-    iterations  round trips of each size.
+    Attributes:
+        sizes: Bytes of the messages, in order.
+        iterations: Round trips of each size.
     """
 
     provider: str | None

@@ -41,9 +41,10 @@ _MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bol
 class DataPath:
     """The result of a write to one kind of memory.
 
-    path   "direct", "foreign", "ring" or "tcp": the path under test.
-    took   the path that the write took; "" if it failed; "not installed": tcp without PyNaCl.
-    why    why the write took another path, or why it failed.
+    Attributes:
+        path: "direct", "foreign", "ring" or "tcp": the path under test.
+        took: The path that the write took; "" if it failed; "not installed": tcp without PyNaCl.
+        why: Why the write took another path, or why it failed.
     """
 
     path: str

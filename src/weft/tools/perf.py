@@ -116,15 +116,17 @@ def rows(
 
     The calling thread stays on one core, and the second process runs on the others.
 
-    seconds   for all rows together.
-    connect   name of the server that starts the second process, or host:port of a server on another host (then the
-              path is tcp); None: this process starts it.
-    provider  name of the provider on both sides; None: the first one. Of a real libfabric ("ofi:..."): of the path
-              "ofi"; the other paths are then those of Weft's first provider.
-    note      called with remarks: a path that this machine does not have.
-    begin     called with the number of rows.
+    Args:
+        seconds: Time for all rows together.
+        connect: Name of the server that starts the second process, or host:port of a server on another host (then the
+            path is tcp); None: this process starts it.
+        provider: Name of the provider on both sides; None: the first one. Of a real libfabric ("ofi:..."): of the path
+            "ofi"; the other paths are then those of Weft's first provider.
+        note: Called with remarks: a path that this machine does not have.
+        begin: Called with the number of rows.
 
-    Raises TargetError if the second process dies or hangs.
+    Raises:
+        TargetError: The second process dies or hangs.
     """
     from . import _real
     from ._hosts import HostTarget
