@@ -38,21 +38,26 @@ def attach_all(
 ) -> PeerArrays:
     """Share an array with all ranks of a communicator, and attach the arrays of all ranks. Collective.
 
-    comm      an intracommunicator of mpi4py.
-    array     what Node.share takes, of any shape and dtype in each rank; None: this rank shares nothing; a dict of
-              arrays: each under its name, as peers[rank, name]. Arrays of weft.empty are mapped by the other ranks of
-              the host, others are reached by process_vm_readv. The caller's array is used in place, and stays the
-              caller's.
-    access    the other ranks' access: "r", "rw" or "w".
-    node      the node to share and attach by; None: a new one, which the PeerArrays close.
-    listen, secret   for the new node, as weft.open() takes them: needed if the ranks are on several hosts.
-    timeout   seconds that all of this may take, then TimedOut.
+    Args:
+        comm: An intracommunicator of mpi4py.
+        array: An array that Node.share takes, of any shape and dtype in each rank; None: this rank shares nothing; a
+            dict of arrays: each under its name, as peers[rank, name]. Arrays of weft.empty are mapped by the other
+            ranks of the host, others are reached by process_vm_readv. The caller's array is used in place, and stays
+            the caller's.
+        access: The other ranks' access: "r", "rw" or "w".
+        node: The node to share and attach by; None: a new one, which the PeerArrays close.
+        listen: For the new node, as weft.open() takes it: needed if the ranks are on several hosts.
+        secret: Likewise.
+        timeout: Seconds that all of this may take, then TimedOut.
 
-    Returns PeerArrays. If a rank cannot share its array, or cannot attach one, every rank raises the same error, which
-    names the rank. Errors: those of Node.share and Node.attach; Unreachable (ranks on several hosts, and one does not
-    listen); TimedOut (the message names the ranks that are late; MPI cannot name a rank that never called);
-    ConnectionReset (a rank died, or MPI failed); TypeError (comm). After TimedOut the communicator is of no further
-    use, because MPI cannot cancel a collective call.
+    Returns:
+        The arrays of all ranks.
+
+    If a rank cannot share its array, or cannot attach one, every rank raises the same error, which names the rank.
+    Errors: those of Node.share and Node.attach; Unreachable (ranks on several hosts, and one does not listen); TimedOut
+    (the message names the ranks that are late; MPI cannot name a rank that never called); ConnectionReset (a rank died,
+    or MPI failed); TypeError (comm). After TimedOut the communicator is of no further use, because MPI cannot cancel a
+    collective call.
 
     Ranks call in the same order as their other collective calls on `comm`. While it waits the call sleeps, so that more
     ranks than cores do no harm.

@@ -36,16 +36,17 @@ Array = Any  # anything that Node.share takes
 class PeerArrays:
     """The arrays of all ranks. Made by attach_all(); a context manager.
 
-    peers[rank]            the rank's array as a RemoteArray; peers[rank, "bias"] of several arrays by name. This rank's
-                           own array is one of them.
-    peers.view(rank)       its memory itself as a NumPy array (`RemoteArray.view`), for ranks of the same host.
-    for t in peers         the arrays in the order of the ranks; ranks that share none are left out.
-    rank, size, len(peers)
+    `peers[rank]` is the rank's array as a RemoteArray, `peers[rank, "bias"]` one of several arrays by name; this rank's
+    own arrays are among them. `peers.view(rank)` is the array's memory as a NumPy array (`RemoteArray.view`), for ranks
+    of the same host. Iteration yields the arrays in the order of the ranks, and skips ranks that share none.
 
-    node     the node that has the shares; closed with the PeerArrays if attach_all() opened it.
-    shared   this rank's shares by name; "" is the name of an array that was passed alone.
-    hosts    the name of each rank's host.
-    mapped   for each rank, whether loads and stores of this process reach its arrays.
+    Attributes:
+        rank: This rank's number.
+        size: The number of ranks, as len(peers).
+        node: The node that has the shares; closed with the PeerArrays if attach_all() opened it.
+        shared: This rank's shares by name; "" is the name of an array that was passed alone.
+        hosts: The name of each rank's host.
+        mapped: For each rank, whether loads and stores of this process reach its arrays.
 
     Each rank owns its memory. The arrays of the others end when their rank closes or dies: accesses then raise
     KeyRejected or ConnectionReset. Views stay valid (`RemoteArray.view`). Thread safety: as RemoteArray's.
@@ -115,7 +116,8 @@ class PeerArrays:
     def close(self, wait: float = 10.0) -> None:
         """End this rank's shares, when all ranks have come to their close(): others may still use them.
 
-        wait   seconds to wait for the other ranks; 0: end at once. Ranks that died are not waited for.
+        Args:
+            wait: Seconds to wait for the other ranks; 0: end at once. Ranks that died are not waited for.
 
         The array that was passed does not change. Closing again does nothing, and so does closing in a forked child.
         """

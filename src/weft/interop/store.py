@@ -61,14 +61,20 @@ def attach_all(
 ) -> PeerArrays:
     """Share an array with all ranks, and attach the arrays of all ranks. Collective.
 
-    store         where the ranks meet: a FileStore, a store of torch.distributed, or any object with `set(key, value)`,
-                  `get(key)` and `wait([keys], timeout)`; `check([keys])`, which does not wait, is used where it is.
-    rank, size    this rank's number and the number of ranks: `weft.launch.environment()` knows them under a launcher.
-    name          of the meeting, the same in all ranks. Meetings of one name at one store are counted: ranks call in
-                  the same order. Keys are `<name>/<count>/<rank>`, and stay in the store.
+    Args:
+        store: Where the ranks meet: a FileStore, a store of torch.distributed, or any object with `set(key, value)`,
+            `get(key)` and `wait([keys], timeout)`; `check([keys])`, which does not wait, is used where it is.
+        rank: This rank's number; `weft.launch.environment()` knows rank and size under a launcher.
+        size: The number of ranks.
+        name: Name of the meeting, the same in all ranks. Meetings of one name at one store are counted: ranks call in
+            the same order. Keys are `<name>/<count>/<rank>`, and stay in the store.
 
     `array` and the other arguments, the result and the errors are those of `weft.interop.mpi.attach_all`; TimedOut
-    names the ranks that did not come. Raises InvalidArgument (rank, size), TypeError (store).
+    names the ranks that did not come.
+
+    Raises:
+        InvalidArgument: `rank` or `size` is wrong.
+        TypeError: `store` lacks a method.
     """
     return meet_by_store(
         store,
@@ -213,11 +219,15 @@ def _broken(call: str, reason: Exception) -> errors.ConnectionReset:
 class FileStore:
     """A store in a folder that all ranks see: of this host, or of a shared file system.
 
-    folder   is made if it is not there, for this user alone. Take a new one for each run: values stay there, and an
-             earlier run's are taken for this one's.
+    Args:
+        folder: The folder; made if missing, for this user alone. Take a new folder for each run: values stay in the
+            folder, and a later run would take an earlier run's values for its own.
 
-    On a shared file system a rank may see another's value some seconds late. Raises AccessDenied (the folder belongs to
-    another user, or others may write to it), NotFound (a folder above is missing).
+    On a shared file system a rank may see another's value some seconds late.
+
+    Raises:
+        AccessDenied: The folder belongs to another user, or others may write to it.
+        NotFound: A folder above is missing.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

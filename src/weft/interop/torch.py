@@ -49,11 +49,12 @@ def attach_all(
 ) -> PeerTensors:
     """Share a tensor with all ranks, and attach the tensors of all ranks. Collective.
 
-    store    torch.distributed.TCPStore, FileStore ... or any object with `set`, `get` and `wait`.
-    tensor   a contiguous CPU tensor, used in place, of any shape and dtype in each rank; a dict of tensors, such as
-             module.state_dict(): each under its name; None: this rank shares nothing. Tensors of this module's empty(),
-             zeros(), like() and move() are mapped by the other ranks of the host, others are reached by
-             process_vm_readv. bfloat16 and the 8-bit floats need the package ml_dtypes.
+    Args:
+        store: torch.distributed.TCPStore, FileStore ... or any object with `set`, `get` and `wait`.
+        tensor: A contiguous CPU tensor, used in place, of any shape and dtype in each rank; a dict of tensors, such as
+            module.state_dict(): each under its name; None: this rank shares nothing. Tensors of this module's empty(),
+            zeros(), like() and move() are mapped by the other ranks of the host, others are reached by
+            process_vm_readv. bfloat16 and the 8-bit floats need the package ml_dtypes.
 
     The other arguments, the result and the errors are those of `weft.interop.store.attach_all`. A tensor on a GPU, or
     one that is not contiguous, is an error of every rank (NotSupported, InvalidArgument): `tensor.cpu()`,
@@ -127,7 +128,12 @@ def _from_numpy(view: Any) -> torch.Tensor:
 def empty(*shape: int | tuple[int, ...], dtype: torch.dtype | None = None) -> torch.Tensor:
     """As torch.empty, in memory that other processes of the host map once it is shared. The tensor owns the memory.
 
-    dtype   None: torch's default. Raises NoMemory, TypeError (a quantized dtype).
+    Args:
+        dtype: None: torch's default.
+
+    Raises:
+        NoMemory: More than the machine has.
+        TypeError: A quantized dtype.
     """
     return _made(memory.empty, shape, dtype)
 

@@ -60,10 +60,10 @@ class WeftComm(Comm):
     def paths(self) -> dict[str, Any]:
         """How large frames move, in each direction.
 
-        fabric          the setting distributed.comm.weft.fabric, "weft" for Weft's own links.
-        reads_peer      True: from the peer's memory; False: by the connection; None: not known yet.
-        read_by_peer    the same for what this side sends.
-        because         why a direction is False, as text; "" if neither is.
+        Returns:
+            A dict with the keys "fabric" (the setting distributed.comm.weft.fabric, "weft" for Weft's own links),
+            "reads_peer" (True: from the peer's memory; False: by the connection; None: not known yet), "read_by_peer"
+            (the same for frames that this side sends) and "because" (why a direction is False; "" if neither is).
         """
         link = self._link
         reads: bool | None = None if link.greeting_pending else link.peer is not None

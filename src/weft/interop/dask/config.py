@@ -23,11 +23,15 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """fabric   None: Weft's links; "ofi:tcp" ...: a provider of `fi.getinfo`; "off": large frames go by the connection.
-    offer_size       frames of so many bytes and more are read from the sender's memory.
-    unacknowledged   bytes of offered frames of one comm that the receiver has not read; then `write` waits.
-    pool             bytes of free receive buffers that the process keeps.
-    read_threads     threads that read frames.
+    """Settings of large frames.
+
+    Attributes:
+        fabric: None: Weft's links; "ofi:tcp" ...: a provider of `fi.getinfo`; "off": large frames go by the connection.
+        offer_size: Frames of so many bytes and more are read from the sender's memory.
+        unacknowledged: Limit of the bytes of offered frames of one comm that the receiver has not read; at the limit
+            `write` waits.
+        pool: Bytes of free receive buffers that the process keeps.
+        read_threads: Threads that read frames.
     """
 
     fabric: str | None

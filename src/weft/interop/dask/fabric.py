@@ -231,8 +231,9 @@ class Offer:
 class Fabric:
     """The objects of one process. Thread safety: any thread.
 
-    hello    what peers need to know: fabric, address, greeting. Without an address this process offers nothing, and
-             `reason` says why.
+    Attributes:
+        hello: The fabric, address and greeting that peers need. Without an address this process offers nothing, and
+            `reason` says why.
     """
 
     def __init__(self, settings: Settings, listen_at: str) -> None:
@@ -461,7 +462,8 @@ _current: Fabric | None = None
 def fabric_of_process(listen_at: str = "0.0.0.0") -> Fabric:
     """This process's Fabric, made at the first use; a forked child gets its own.
 
-    listen_at   IP address of this host at which peers of other hosts may read, where a secret is set.
+    Args:
+        listen_at: IP address of this host at which peers of other hosts may read, where a secret is set.
     """
     global _current
     found = _current

@@ -240,7 +240,8 @@ class Link(asyncio.BufferedProtocol):
     async def receive(self, load: Callable[[list[Any]], Any]) -> wire.Arrived:
         """The next message; its frames are writable memory. Raises CommClosedError.
 
-        load   called with the frames by the thread that has read them, if a thread has: saves Dask to wake another.
+        Args:
+            load: Called with the frames by the thread that has read them, if a thread has: saves Dask to wake another.
         """
         if self._reader is not None:
             raise RuntimeError("weft://: two tasks read one comm; a comm has one reader at a time")

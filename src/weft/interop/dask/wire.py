@@ -124,9 +124,10 @@ def unpack_json(body: Any) -> dict[str, Any]:
 class Parser:
     """Bytes in, messages out.
 
-    on_control   called with (kind, body) for all kinds but MESSAGE.
-    on_message   called with `Arrived` once all frames but the offered ones are here.
-    frame_max    most bytes of one frame, and of the frames in one body.
+    Args:
+        on_control: Called with (kind, body) for all kinds but MESSAGE.
+        on_message: Called with `Arrived` once all frames but the offered ones are here.
+        frame_max: Most bytes of one frame, and of the frames in one body.
 
     Both may raise Malformed, as `feed` does; the parser is of no use afterwards.
     """
