@@ -56,11 +56,16 @@ __all__ = [
 def describe(obj: object, writable: bool = False) -> BufferInfo:
     """Address and length of the memory behind `obj`, which must be one contiguous piece.
 
-    obj       see the module's docstring; for `(address, length)` two ints, length in bytes.
-    writable  True: the caller will write to the memory, so read-only memory raises ReadOnly.
+    Args:
+        obj: See the module's docstring; for `(address, length)` two ints, length in bytes.
+        writable: True: the caller will write to the memory, so read-only memory raises ReadOnly.
 
-    Raises NotContiguous and ReadOnly (both BufferError), BufferError (the exporter refuses, or Weft does not know the
-    kind of memory), TypeError (not an array), ValueError (an invalid address, or contradictory fields).
+    Raises:
+        NotContiguous: The memory is not one piece (a BufferError).
+        ReadOnly: The memory is read-only (a BufferError).
+        BufferError: The exporter refuses, or Weft does not know the kind of memory.
+        TypeError: `obj` is not an array.
+        ValueError: An invalid address, or contradictory fields.
     """
     info = _inspect(obj)
     if writable and info.readonly:

@@ -33,15 +33,19 @@ class Hold:
 class BufferInfo:
     """Memory behind a Python object.
 
-    address    of the first byte (of the first element if strides are negative); may be 0 if nbytes is 0.
-    nbytes     itemsize times the number of elements.
-    readonly   True if the exporter forbids writing. (An unversioned DLPack capsule cannot say, and counts as writable.)
-    device     enum fi_hmem_iface: 0 system, 1 CUDA, 2 ROCR, 3 ZE. Pinned host memory is system.
-    device_id  ordinal of the device; -1 if the exporter does not say, 0 for system memory.
-    host_access  True if the CPU can load and store it: system, pinned and managed memory.
-    keepalive  keep a reference while the memory is used; dropping the last reference releases the export.
-    shape, strides  in elements and bytes; () for a scalar. format: PEP 3118 or array-interface code, "" if unknown.
-    door       the protocol that supplied the description.
+    Attributes:
+        address: Address of the first byte (of the first element if strides are negative); may be 0 if nbytes is 0.
+        nbytes: itemsize times the number of elements.
+        readonly: True if the exporter forbids writing. (An unversioned DLPack capsule cannot say, and counts as
+            writable.)
+        device: Enum fi_hmem_iface: 0 system, 1 CUDA, 2 ROCR, 3 ZE. Pinned host memory is system.
+        device_id: Ordinal of the device; -1 if the exporter does not say, 0 for system memory.
+        host_access: True if the CPU can load and store it: system, pinned and managed memory.
+        keepalive: Keep a reference while the memory is used; dropping the last reference releases the export.
+        shape: In elements; () for a scalar.
+        strides: In bytes; () for a scalar.
+        format: PEP 3118 or array-interface code, "" if unknown.
+        door: The protocol that supplied the description.
     """
 
     address: int

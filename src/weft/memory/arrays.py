@@ -25,14 +25,20 @@ Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 def empty(shape: Shape, dtype: Any = float, *, reserve: SupportsIndex | None = None) -> Array:
     """A new C-contiguous array, uninitialised, in memory that peers can map.
 
-    shape, dtype   as numpy.empty; no object dtypes.
-    reserve        rows (elements of the first dimension) that the array can get by `Shared.resize`, those of its shape
-                   included; None: no room. The system allocates a reserved page when it is first used.
+    Args:
+        shape: As for numpy.empty.
+        dtype: As for numpy.empty; no object dtypes.
+        reserve: Rows (elements of the first dimension) that the array can get by `Shared.resize`, those of its shape
+            included; None: no room. The system allocates a reserved page when it is first used.
 
     The memory is freed with the last reference to the array and its views; its pages are allocated when they are first
-    used. Raises NoMemory, which is a MemoryError as NumPy's (more than the machine has), TypeError (dtype, shape,
-    reserve), ValueError (negative lengths, more than an address space), InvalidArgument (reserve is less than the shape
-    has).
+    used.
+
+    Raises:
+        NoMemory: More than the machine has; a MemoryError, as NumPy's.
+        TypeError: `dtype`, `shape` or `reserve` is wrong.
+        ValueError: Negative lengths, or more than an address space has.
+        InvalidArgument: `reserve` is less than the shape has.
     """
     return _array(shape, dtype, False, reserve, "empty")
 
@@ -57,10 +63,12 @@ def ones(shape: Shape, dtype: Any = float) -> Array:
 def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
     """Like `empty`, filled with a value.
 
-    fill_value   a value, or values that broadcast to the shape: converted as NumPy's assignment does.
-    dtype        None: the dtype of the value, as numpy.full.
+    Args:
+        fill_value: A value, or values that broadcast to the shape: converted as NumPy's assignment does.
+        dtype: None: the dtype of the value, as numpy.full.
 
-    Raises also ValueError (the values do not fit the shape or the dtype).
+    Raises:
+        ValueError: The values do not fit the shape or the dtype.
     """
     import numpy as np
 
@@ -72,7 +80,8 @@ def full(shape: Shape, fill_value: Any, dtype: Any = None) -> Array:
 def array(object: Any, dtype: Any = None) -> Array:
     """A copy of anything that NumPy makes an array of (lists, arrays, a RemoteArray), in memory that peers can map.
 
-    dtype   None: as numpy.array chooses.
+    Args:
+        dtype: None: as numpy.array chooses.
 
     Always a C-contiguous copy. Raises as `empty`, and NumPy's errors.
     """

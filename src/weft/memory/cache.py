@@ -20,12 +20,16 @@ UNLIMITED = 2**64 - 1
 class CacheStatistics:
     """Counts of this process's registration cache.
 
-    hits, misses          look-ups answered from the cache; look-ups that had to ask the system.
-    evictions             entries removed because of a limit or a flush.
-    invalidations         entries removed because their memory changed.
-    uncached              answers that were not stored: caching is off, no monitor watches the memory, a limit, or the
-                          memory changed during the look-up.
-    entries, bytes, held  current contents; held: entries in use.
+    Attributes:
+        hits: Look-ups answered from the cache.
+        misses: Look-ups that had to ask the system.
+        evictions: Entries removed because of a limit or a flush.
+        invalidations: Entries removed because their memory changed.
+        uncached: Answers that were not stored: caching is off, no monitor watches the memory, a limit, or the memory
+            changed during the look-up.
+        entries: Entries in the cache now.
+        bytes: Their bytes.
+        held: Entries in use.
     """
 
     hits: int = 0
@@ -42,11 +46,13 @@ class CacheStatistics:
 class CacheState:
     """Whether system memory is cached in this process, and which monitor watches it.
 
-    monitor   "memhooks", "userfaultfd", "kdreg2" or "disabled".
-    works     the monitor works on this machine.
-    active    the monitor watches now: there are entries (or `FI_MR_CACHE_MONITOR` is set and Weft has regions).
-    count_max, bytes_max   limits; bytes_max None: unlimited.
-    why       why the monitor does not work; empty if it works.
+    Attributes:
+        monitor: "memhooks", "userfaultfd", "kdreg2" or "disabled".
+        works: The monitor works on this machine.
+        active: The monitor watches now: there are entries (or `FI_MR_CACHE_MONITOR` is set and Weft has regions).
+        count_max: Limit of entries.
+        bytes_max: Limit of bytes; None: unlimited.
+        why: Why the monitor does not work; empty if it works.
     """
 
     monitor: str

@@ -1,7 +1,7 @@
 """Device memory interfaces (FI_HMEM): which exist, which work on this machine, and how devices are numbered.
 
-    interfaces()            each interface: whether it is ready, its device count, what is missing
-    export_dmabuf(array)    a DMA-buf of device memory, for FI_MR_DMABUF
+`interfaces` tells of each interface whether it is ready, how many devices it has, and what is missing. `export_dmabuf`
+exports device memory as a DMA-buf, for FI_MR_DMABUF.
 
 Runtimes are loaded by name when a domain is opened with `fi.HMEM`, and only then: Weft installs and runs without them.
 The NIC does the copies (cpp/mem/device.hpp).
@@ -34,11 +34,12 @@ __all__ = ["Interface", "Memory", "device_number", "export_dmabuf", "interfaces"
 class Interface(NamedTuple):
     """A device memory interface and whether it works in this process.
 
-    iface     enum fi_hmem_iface.
-    ready     True if memory of the interface's devices can be registered and transferred.
-    devices   number of devices that the runtime sees; 0 if the interface is not ready.
-    library   the library that was looked for.
-    why       if the interface is not ready: what was found and what to do.
+    Attributes:
+        iface: Enum fi_hmem_iface.
+        ready: True if memory of the interface's devices can be registered and transferred.
+        devices: Number of devices that the runtime sees; 0 if the interface is not ready.
+        library: The library that was looked for.
+        why: If the interface is not ready: what was found and what to do.
     """
 
     iface: HmemIface
@@ -51,10 +52,13 @@ class Interface(NamedTuple):
 class Memory(NamedTuple):
     """The allocation around an address.
 
-    iface, device   the device that owns the memory.
-    kind            "device" (the CPU cannot load or store it), "managed" (moves on demand) or "host"
-                    (pinned host memory of the device's runtime).
-    base, length    virtual address and bytes.
+    Attributes:
+        iface: Interface of the device that owns the memory.
+        device: Number of the device.
+        kind: "device" (the CPU cannot load or store it), "managed" (moves on demand) or "host" (pinned host memory of
+            the device's runtime).
+        base: Virtual address.
+        length: Bytes.
     """
 
     iface: HmemIface
@@ -136,11 +140,15 @@ def require(iface: HmemIface, op: str) -> Interface:
 def device_number(iface: int, device: int) -> int:
     """The device number in fi_mr_attr.device, read as the union member of an interface.
 
-    device   the union's 64 bits. For CUDA (the CUdevice), ZE (`fi.hmem_ze_device`), NEURON, SYNAPSEAI and ROCR the
-             number is the low 32 bits as a signed int; for FI_HMEM_SYSTEM and unknown interfaces all 64 bits
-             ("reserved").
+    Args:
+        device: The union's 64 bits. For CUDA (the CUdevice), ZE (`fi.hmem_ze_device`), NEURON, SYNAPSEAI and ROCR the
+            number is the low 32 bits as a signed int; for FI_HMEM_SYSTEM and unknown interfaces all 64 bits
+            ("reserved").
 
-    Raises InvalidArgument if the value has more than 64 bits. Source: fi_mr(3) "device".
+    Raises:
+        InvalidArgument: The value has more than 64 bits.
+
+    Source: fi_mr(3) "device".
     """
     if not -(1 << 63) <= device < 1 << 64:
         raise errors.InvalidArgument(f"device {device:#x} does not fit the 64 bits of fi_mr_attr.device")
@@ -159,10 +167,15 @@ def locate(address: int) -> Memory | None:
 def export_dmabuf(buffer: Any) -> tuple[int, int]:
     """A DMA-buf of device memory, as (descriptor, offset of the buffer in the DMA-buf), for MrDmabuf.
 
-    buffer   an array in device memory, or (address, length). The call exports the whole allocation.
+    Args:
+        buffer: An array in device memory, or (address, length). The call exports the whole allocation.
 
     The caller closes the descriptor. The memory stays valid while the descriptor or the allocation is open.
-    Raises InvalidArgument (not device memory), NotSupported (the driver or the device cannot export the allocation).
+
+    Raises:
+        InvalidArgument: Not device memory.
+        NotSupported: The driver or the device cannot export the allocation.
+
     Source: fi_mr(3) "fi_mr_dmabuf".
     """
     from .. import buffers

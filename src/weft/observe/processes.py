@@ -36,12 +36,13 @@ _CREDENTIALS = struct.Struct("=iII")  # struct ucred
 class Process:
     """A NIC of a process.
 
-    pid       in this pid namespace; of a process of another namespace, in its own.
-    command   its command line, "" if it is not visible here.
-    state     "live"; "stale": it gave no answer in time, and `view` is its last one; "broken": its answer was none that
-              this version of Weft understands.
-    age_s     seconds since the answer, or, without one, since it was first asked.
-    view      None: it has given no answer yet.
+    Attributes:
+        pid: Process id in this pid namespace; of a process of another namespace, in its own.
+        command: Its command line, "" if it is not visible here.
+        state: "live"; "stale": the process gave no answer in time, and `view` is its last one; "broken": this version
+            of Weft does not understand the answer.
+        age_s: Seconds since the answer, or, without an answer, since the first question.
+        view: None: the process has given no answer yet.
     """
 
     name: str

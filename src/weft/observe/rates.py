@@ -15,10 +15,12 @@ __all__ = ["Rates", "rates"]
 class Rates:
     """What happened between two answers, a second.
 
-    seconds             between the answers; 0: there is one answer, and no rate.
-    operations, bytes   by domain number; operations are all RMA operations, atomics and sent messages.
-    received            messages, by endpoint number.
-    counters            by endpoint number and name of the counter.
+    Attributes:
+        seconds: Time between the answers; 0: there is one answer, and no rate.
+        operations: All RMA operations, atomics and sent messages, by domain number.
+        bytes: By domain number.
+        received: Messages, by endpoint number.
+        counters: By endpoint number and name of the counter.
     """
 
     seconds: float = 0.0

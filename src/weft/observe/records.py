@@ -67,10 +67,13 @@ class Record:
 class Recording:
     """A process's trace.
 
-    started_ns, started_at   when it began: by the clock of the records, and in nanoseconds since 1970.
-    added, lost              records so far; of these, those that are not in `records`.
-    threads                  names of threads, by number.
-    endpoints                by the number in records; None: its name was being written.
+    Attributes:
+        started_ns: Start of the trace, by the clock of the records.
+        started_at: Start of the trace, in nanoseconds since 1970.
+        added: Records so far.
+        lost: Records that are no longer in `records`.
+        threads: Names of threads, by number.
+        endpoints: Names of endpoints, by the number in records; None: the name was being written.
     """
 
     pid: int

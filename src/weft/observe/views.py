@@ -18,8 +18,9 @@ VERSION = 1
 class PeerView:
     """A process that this one is connected to.
 
-    pid    in the pid namespace of the process that reports it; 0: on another host.
-    path   how data reaches the peer: direct (load and store), direct+cma (the kernel copies, too), frames.
+    Attributes:
+        pid: Process id in the pid namespace of the process that reports it; 0: on another host.
+        path: How data reaches the peer: direct (load and store), direct+cma (the kernel copies, too), frames.
     """
 
     pid: int
@@ -50,14 +51,20 @@ class DomainView:
 class ReceiveView:
     """The receive side of an endpoint.
 
-    posted, unexpected   receives that wait for messages; messages that wait for receives.
-    matched, kept        messages so far that found a receive, and that were kept.
-    refused              messages that their senders have to send again.
-    mode, state          the match mode that was asked for; where messages are matched now: hardware, software, or
-                         changing (flow control: messages and receives are refused).
-    entries              list entries in use.
-    changes, flow_controls, pauses, no_entries   times that matching moved to software, that flow control began, that a
-                         lossless sender paused, and that a receive was refused for want of an entry.
+    Attributes:
+        posted: Receives that wait for messages.
+        unexpected: Messages that wait for receives.
+        matched: Messages so far that found a receive.
+        kept: Messages so far that had to wait for a receive.
+        refused: Messages that their senders have to send again.
+        mode: The match mode that was asked for.
+        state: Where messages are matched now: hardware, software, or changing (flow control: messages and receives are
+            refused).
+        entries: List entries in use.
+        changes: Times that matching moved to software.
+        flow_controls: Times that flow control began.
+        pauses: Times that a lossless sender paused.
+        no_entries: Receives refused for want of an entry.
     """
 
     posted: int
@@ -91,12 +98,18 @@ class CounterView:
 class EndpointView:
     """An enabled endpoint.
 
-    outstanding, waiting   operations that are not done; of these, those that no link has taken yet.
-    unanswered             messages that their receivers have not answered.
-    again                  calls from Python refused with FI_EAGAIN.
-    retries                messages that a receiver refused, and that are sent again.
-    tagged_ids, untagged_ids, no_id   messages that wait to be pulled; sends refused because too many do.
-    stops, stopped, stopped_ns   refusals by receivers; peers that take no messages now; for how long the first has not.
+    Attributes:
+        outstanding: Operations that are not done.
+        waiting: Operations that no link has taken yet; part of `outstanding`.
+        unanswered: Messages that their receivers have not answered.
+        again: Calls from Python refused with FI_EAGAIN.
+        retries: Messages that a receiver refused, and that are sent again.
+        tagged_ids: Tagged messages that wait to be pulled.
+        untagged_ids: Untagged messages that wait to be pulled.
+        no_id: Sends refused because too many messages wait.
+        stops: Refusals by receivers.
+        stopped: Peers that take no messages now.
+        stopped_ns: Time for which the first of them has taken none.
     """
 
     domain: int

@@ -28,7 +28,8 @@ _PATH_BYTES_MAX = 108  # of struct sockaddr_un, with its final zero
 class Server:
     """The helper of a socket.
 
-    idle_s   seconds without a client after which run() returns.
+    Args:
+        idle_s: Seconds without a client after which run() returns.
     """
 
     def __init__(self, path: Path, idle_s: float = IDLE_S) -> None:

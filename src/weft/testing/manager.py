@@ -29,9 +29,11 @@ _TOKEN = "of-this-test"
 class FabricManager:
     """A running manager.
 
-    url     FI_CXI_COLL_FABRIC_MGR_URL.   token   FI_CXI_COLL_MCAST_TOKEN, an administrator's.
-    job_id  FI_CXI_COLL_JOB_ID.
-    store   its groups, jobs and NICs: `weft.fm.store.Store`.
+    Attributes:
+        url: Value of FI_CXI_COLL_FABRIC_MGR_URL.
+        token: Value of FI_CXI_COLL_MCAST_TOKEN, an administrator's.
+        job_id: Value of FI_CXI_COLL_JOB_ID.
+        store: The manager's groups, jobs and NICs: `weft.fm.store.Store`.
     """
 
     url: str
@@ -62,9 +64,13 @@ def fabric_manager(
     """Run a manager on this host's loopback during the block, and set the variables of a join in this process.
 
     The limits are those of `weft.fm.store.Limits`.
-    folder   of the database; with the same folder the next manager goes on where this one was. None: a temporary one.
 
-    Raises ImportError without the extra [fm].
+    Args:
+        folder: Folder of the database; with the same folder the next manager goes on where this one was. None: a
+            temporary folder.
+
+    Raises:
+        ImportError: The extra [fm] is not installed.
     """
     from ..fm import server
     from ..fm.store import Limits, Store

@@ -31,7 +31,8 @@ _HIDDEN = ("SLINGSHOT_", "WEFT_CXI_HOSTS")
 class CxiHost:
     """The devices and services of a host that only this test sees.
 
-    folder   of the registry; a process with WEFT_CXI_REGISTRY=folder sees the same host.
+    Args:
+        folder: Folder of the registry; a process with WEFT_CXI_REGISTRY=folder sees the same host.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
@@ -51,8 +52,9 @@ class CxiHost:
     def hints(self, caps: int = _CAPS, *, auth_key: bytes | None = None, client_keys: bool = False) -> fi.Info:
         """Hints for the provider.
 
-        auth_key       a `cxi.AuthKey`; None: the provider searches for one.
-        client_keys    without MR_PROV_KEY: the application chooses the keys.
+        Args:
+            auth_key: A `cxi.AuthKey`; None: the provider searches for one.
+            client_keys: Without MR_PROV_KEY: the application chooses the keys.
         """
         asked = stacks.hints(caps, "cxi")
         if client_keys:
@@ -111,13 +113,16 @@ def cxi(
 ) -> Iterator[CxiHost]:
     """A host with CXI devices, during the block: getinfo of this process, and of processes that it starts, sees it.
 
-    limits     kind -> limit, or (limit, reserved), of the default service of each device: "acs", "cts", "eqs", "ptes",
-               "txqs", "tgqs", "les", "tles".
-    devices    number of devices: cxi0, cxi1 ...
-    release    "doc" or "current" (WEFT_CXI_RELEASE); "": the environment's.
+    Args:
+        limits: kind -> limit, or (limit, reserved), of the default service of each device: "acs", "cts", "eqs", "ptes",
+            "txqs", "tgqs", "les", "tles".
+        devices: Number of devices: cxi0, cxi1 ...
+        release: "doc" or "current" (WEFT_CXI_RELEASE); "": the environment's.
 
     Two such hosts are separate: their endpoints do not reach each other, and their limits are independent.
-    Raises InvalidArgument for limits that a device cannot have.
+
+    Raises:
+        InvalidArgument: Limits that a device cannot have.
     """
     with tempfile.TemporaryDirectory(prefix="weft-cxi-") as folder:
         host = CxiHost(Path(folder), {"WEFT_CXI_REGISTRY": folder} | ({"WEFT_CXI_RELEASE": release} if release else {}))

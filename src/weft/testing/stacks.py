@@ -51,8 +51,9 @@ class Stack:
 
         The stack closes the region.
 
-        buffer   held until the region is closed.
-        more     parameters of `Domain.mr_reg`. Without `requested_key` the stack numbers its regions from 1.
+        Args:
+            buffer: Held until the region is closed.
+            **more: Parameters of `Domain.mr_reg`. Without `requested_key` the stack numbers its regions from 1.
 
         Raises like `Domain.mr_reg`.
         """
@@ -108,9 +109,10 @@ class Stack:
 class Pair(NamedTuple):
     """Two stacks.
 
-    initiator   posts operations.
-    target      has the regions.
-    peer        fi_addr of the target in the initiator's address vector: `dest_addr` of its operations.
+    Attributes:
+        initiator: Posts operations.
+        target: Has the regions.
+        peer: fi_addr of the target in the initiator's address vector: `dest_addr` of its operations.
     """
 
     initiator: Stack
