@@ -37,15 +37,16 @@ class Context(_nic.UcpContextCore):
         with ucp.Context() as context, context.worker_create() as worker:
             memh = context.mem_map(length=1 << 20, allocate=True)
 
-    params     a `Params`, with the mandatory field FEATURES.
-    features   `Feature`s, instead of params; without both arguments, all features of Weft.
-    name       for messages.
-
-    mem_map mem_unmap mem_advise mem_print_info rkey_pack    memory
-    worker_create                                            workers
+    Args:
+        params: A `Params`, with the mandatory field FEATURES.
+        features: `Feature`s, instead of params; without both arguments, all features of Weft.
+        name: A name for messages.
 
     Closing the context (ucp_cleanup) destroys its workers and unmaps its memory. Thread safety: any thread.
-    Raises UcsError: INVALID_PARAM (no features), UNSUPPORTED (features that Weft does not have).
+
+    Raises:
+        UcsError: INVALID_PARAM (no features), UNSUPPORTED (features that Weft does not have).
+
     Source: UCP, "ucp_init".
     """
 
@@ -145,12 +146,17 @@ class Context(_nic.UcpContextCore):
     ) -> None:
         """Advise Weft how memory will be used (ucp_mem_advise).
 
-        params   a `MemAdviseParams` with all three fields; or
-        address, length, advice   the struct's fields; without address and length, all of the memory.
+        Args:
+            params: A `MemAdviseParams` with all three fields; or None and the three fields as arguments.
+            address: Virtual address; without address and length, all of the memory.
+            length: Bytes.
+            advice: A `MemAdvice`.
 
         After MADV_WILLNEED the pages exist when the call returns, as far as the system has memory.
 
-        Raises UcsError (INVALID_PARAM): a field is missing, the range passes the memory, unknown advice.
+        Raises:
+            UcsError: INVALID_PARAM: a field is missing, the range passes the memory, unknown advice.
+
         Source: UCP, "ucp_mem_advise".
         """
         self._check("mem_advise")
@@ -169,8 +175,9 @@ class Context(_nic.UcpContextCore):
     def mem_print_info(self, mem_spec: str, stream: IO[str] | None = None) -> None:
         """Allocate memory, print its properties, and unmap it (ucp_mem_print_info).
 
-        mem_spec   "<size>[,<type>]": "32768", "1m,cuda".
-        stream     the output; None: standard output.
+        Args:
+            mem_spec: "<size>[,<type>]": "32768", "1m,cuda".
+            stream: The output; None: standard output.
 
         An error in mem_spec is printed on standard output, in angle brackets, as UCX does.
         Source: UCP, "ucp_mem_print_info".
@@ -196,10 +203,15 @@ class Context(_nic.UcpContextCore):
     def worker_create(self, params: WorkerParams | None = None, *, thread_mode: int = 0, name: str = "") -> Worker:
         """A worker (ucp_worker_create).
 
-        params              a `WorkerParams`; or
-        thread_mode, name   the struct's fields. Weft treats every thread_mode as THREAD_MODE_MULTI.
+        Args:
+            params: A `WorkerParams`; or None and its fields as arguments.
+            thread_mode: Weft treats every thread_mode as THREAD_MODE_MULTI.
+            name: A name for messages.
 
-        Raises UcsError: INVALID_PARAM (no such thread mode), UNSUPPORTED (event_fd). Source: UCP, "ucp_worker_create".
+        Raises:
+            UcsError: INVALID_PARAM (no such thread mode), UNSUPPORTED (event_fd).
+
+        Source: UCP, "ucp_worker_create".
         """
         self._check("worker_create")
         user_data = None

@@ -33,9 +33,7 @@ _numbers = itertools.count()
 class Endpoint(_nic.UcpEndpointCore):
     """An endpoint to a peer's worker (ucp_ep_h). Made by `Worker.ep_create`; a context manager.
 
-    put_nbx get_nbx atomic_op_nbx flush_nbx    operations: they return requests
-    rkey_unpack(buffer)                        makes the keys that operations need
-    close() close_nbx()                        end the endpoint
+    `put_nbx`, `get_nbx`, `atomic_op_nbx` and `flush_nbx` return requests. `rkey_unpack` makes the keys that they need.
 
     An endpoint whose peer is gone has failed: its present and later operations end with the status. If the endpoint
     was made with ERR_HANDLING_MODE_PEER, progress() calls err_handler(user_data, ep, status) once.
@@ -74,13 +72,17 @@ class Endpoint(_nic.UcpEndpointCore):
     def rkey_unpack(self, rkey_buffer: Any) -> RemoteKey:
         """Make a remote key for operations on this endpoint (ucp_ep_rkey_unpack).
 
-        rkey_buffer   the bytes that `MemHandle.pack` returned in the peer's process.
+        Args:
+            rkey_buffer: The bytes that `MemHandle.pack` returned in the peer's process.
 
         Destroy the key when it is no longer needed, before the endpoint. Unpacking does not ask the peer; if the peer
         refuses the key, the operations that use it fail.
 
-        Raises UcsError: INVALID_PARAM (not a key, a key that was truncated or changed, a closed endpoint), UNREACHABLE
-        (the key's owner is not the peer of this endpoint). Source: UCP, "ucp_ep_rkey_unpack".
+        Raises:
+            UcsError: INVALID_PARAM (not a key, a key that was truncated or changed, a closed endpoint), UNREACHABLE
+                (the key's owner is not the peer of this endpoint).
+
+        Source: UCP, "ucp_ep_rkey_unpack".
         """
         self._check("ep_rkey_unpack")
         return self._key(parse(rkey_buffer, (_keys.KEY,), "ep_rkey_unpack", "remote key"))
@@ -141,11 +143,15 @@ class Endpoint(_nic.UcpEndpointCore):
     def close_nbx(self, flags: int = 0) -> Request:
         """Close the endpoint after the posted operations have ended (ucp_ep_close_nbx).
 
-        flags   EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves, and unreported failures stay
+        Args:
+            flags: EP_CLOSE_FLAG_FORCE: at once; operations under way end by themselves, and unreported failures stay
                 unreported.
 
         A failed endpoint is closed at once, too. Closing destroys the endpoint's remote keys.
-        Raises UcsError for a failure that was not reported before; the endpoint is then closed.
+
+        Raises:
+            UcsError: A failure that was not reported before; the endpoint is closed all the same.
+
         Source: UCP, "ucp_ep_close_nbx".
         """
         self._check("ep_close_nbx")
@@ -175,9 +181,13 @@ class Endpoint(_nic.UcpEndpointCore):
     def close(self, timeout: float | None = 30.0) -> None:
         """Wait for the posted operations, then close the endpoint. Closing again does nothing.
 
-        timeout   seconds to wait; then close() closes the endpoint anyway and raises UcsError (TIMED_OUT).
+        Args:
+            timeout: Seconds to wait; then close() closes the endpoint anyway and raises UcsError (TIMED_OUT).
 
-        Raises UcsError also for a failure that neither a request nor a flush has reported; the endpoint is then closed.
+        Raises:
+            UcsError: At the timeout; also a failure that neither a request nor a flush has reported. The endpoint is
+                then closed.
+
         Source: UCP, "ucp_ep_close_nbx".
         """
         deadline_of(timeout, "ep_close")

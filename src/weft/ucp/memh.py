@@ -24,11 +24,13 @@ __all__ = ["MemHandle"]
 class MemHandle:
     """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps the memory.
 
-    context           the context that mapped the memory.
-    address, length   of the memory, in bytes.
-    memory_type       a `MemoryType`.
-    prot              `Prot`: the permitted accesses.
-    unmapped          True after mem_unmap.
+    Attributes:
+        context: The context that mapped the memory.
+        address: Virtual address of the memory.
+        length: Bytes.
+        memory_type: A `MemoryType`.
+        prot: `Prot`: the permitted accesses.
+        unmapped: True after mem_unmap.
 
     memh[a:b] is a part of the memory, the fastest local buffer of an operation; `memory` is the whole memory as bytes.
 
@@ -77,12 +79,17 @@ class MemHandle:
     def pack(self, params: MemhPackParams | None = None, *, flags: int | None = None) -> PackedBuffer:
         """Pack the handle into bytes for peers (ucp_memh_pack).
 
-        params   a `MemhPackParams`; or
-        flags    the struct's field. 0: a remote key, for `Endpoint.rkey_unpack`. MEMH_PACK_FLAG_EXPORT: the handle, for
-                 mem_map(exported_memh_buffer=...) in another process of this host.
+        Args:
+            params: A `MemhPackParams`, with the field `flags`; or None and the argument.
+            flags: The struct's field. 0: a remote key, for `Endpoint.rkey_unpack`. MEMH_PACK_FLAG_EXPORT: the handle,
+                for mem_map(exported_memh_buffer=...) in another process of this host.
 
-        Release the bytes with memh_buffer_release(). Raises UcsError: INVALID_PARAM (unmapped), UNSUPPORTED (EXPORT of
-        memory that peers may not read). Source: UCP, "ucp_memh_pack".
+        Release the bytes with memh_buffer_release().
+
+        Raises:
+            UcsError: INVALID_PARAM (unmapped), UNSUPPORTED (EXPORT of memory that peers may not read).
+
+        Source: UCP, "ucp_memh_pack".
         """
         self._check("memh_pack")
         if params is not None:
@@ -179,8 +186,9 @@ class MemHandle:
     def _as_local(self, context: Context, buffer: Any, writes: bool) -> Any:
         """The buffer of an operation that names this handle. Called from the data path.
 
-        context   of the operation's worker.
-        writes    the operation writes to the buffer.
+        Args:
+            context: Context of the operation's worker.
+            writes: The operation writes to the buffer.
         """
         self._check("memh")
         if self.context is not context:

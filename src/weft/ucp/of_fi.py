@@ -18,11 +18,14 @@ __all__ = ["pack_endpoint", "pack_region"]
 def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> PackedBuffer:
     """A remote key, for `Endpoint.rkey_unpack`, of a region that was registered with `weft.fi`.
 
-    region     a `fi.MemoryRegion` of one buffer, enabled.
-    endpoint   an enabled `fi.Endpoint` of its domain, through which peers reach the region.
+    Args:
+        region: A `fi.MemoryRegion` of one buffer, enabled.
+        endpoint: An enabled `fi.Endpoint` of its domain, through which peers reach the region.
 
     Remote addresses are virtual addresses of the region's memory, as in UCP, under every mr_mode of the domain.
-    Raises UcsError (INVALID_PARAM): the region is closed, or peers have no rights.
+
+    Raises:
+        UcsError: INVALID_PARAM: the region is closed, or peers have no rights.
     """
     given: Any = region
     if not isinstance(given, _nic.MemoryRegionCore) or isinstance(given, MemHandle):

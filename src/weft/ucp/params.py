@@ -85,12 +85,13 @@ class EpParams:
 class MemMapParams:
     """Parameters of `Context.mem_map` (ucp_mem_map_params_t).
 
-    address      virtual address; 0: NULL.
-    length       bytes.
-    flags        `MemMapFlag`.
-    prot         `Prot`; all four rights if the field's bit is not set.
-    memory_type  `MemoryType`; UNKNOWN: Weft finds the type.
-    exported_memh_buffer   bytes that `MemHandle.pack` made with EXPORT, in another process.
+    Attributes:
+        address: Virtual address; 0: NULL.
+        length: Bytes.
+        flags: `MemMapFlag`.
+        prot: `Prot`; all four rights if the field's bit is not set.
+        memory_type: `MemoryType`; UNKNOWN: Weft finds the type.
+        exported_memh_buffer: Bytes that `MemHandle.pack` made with EXPORT, in another process.
     """
 
     field_mask: int = 0
@@ -148,11 +149,12 @@ class RkeyCompareParams:
 class RequestParam:
     """Parameters of an operation (ucp_request_param_t).
 
-    op_attr_mask   `OpAttr`: the fields that are given, and the flags.
-    cb             cb(request, status, user_data), called by progress(); not called for operations done in place.
-    datatype       dt_make_contig(nbytes) or DATATYPE_IOV.
-    reply_buffer   receives the old value of a fetching atomic.
-    memh           handle of the local buffer.
+    Attributes:
+        op_attr_mask: `OpAttr`: the fields that are given, and the flags.
+        cb: cb(request, status, user_data), called by progress(); not called for operations done in place.
+        datatype: dt_make_contig(nbytes) or DATATYPE_IOV.
+        reply_buffer: Receives the old value of a fetching atomic.
+        memh: Handle of the local buffer.
     """
 
     op_attr_mask: int = 0

@@ -103,10 +103,12 @@ def types_here() -> list[MemoryType]:
 def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: bool) -> Allocated:
     """Memory of whole pages that reads as zero.
 
-    address   the preferred address, or with `fixed` the required address; 0: any.
-    lazy      a page exists only after its first access.
+    Args:
+        address: The preferred address, or with `fixed` the required address; 0: any.
+        lazy: A page exists only after its first access.
 
-    Raises UcsError (NO_MEMORY).
+    Raises:
+        UcsError: NO_MEMORY.
     """
     nbytes = -(-length // _PAGE) * _PAGE
     if memory_type not in (MemoryType.HOST, MemoryType.UNKNOWN):

@@ -42,8 +42,10 @@ class Request(_nic.UcpRequestCore):
         if request:
             request.wait()
 
-    worker   the worker that progresses the request; ep: the endpoint of the operation, None for a worker's flush.
-    text     the reason of a failure, in words.
+    Attributes:
+        worker: The worker that progresses the request.
+        ep: The endpoint of the operation, None for a worker's flush.
+        text: The reason of a failure, in words.
 
     The callback, `status`, `result()`, `wait()` and `await` report a failure. If none of them has reported it, because
     the request was dropped or never checked, the next flush reports the failure, or closing the endpoint does.
@@ -79,10 +81,13 @@ class Request(_nic.UcpRequestCore):
     def wait(self, timeout: float | None = None) -> None:
         """Progress the worker until the operation has ended.
 
-        timeout   seconds; None: no limit; 0 or less: progress while there is work, without sleeping.
+        Args:
+            timeout: Seconds; None: no limit; 0 or less: progress while there is work, without sleeping.
 
         Several threads may wait, for the same request or for different requests.
-        Raises UcsError: the failure of the operation; TIMED_OUT (the operation is still under way).
+
+        Raises:
+            UcsError: The failure of the operation; TIMED_OUT (the operation is still under way).
         """
         deadline = deadline_of(timeout, "request.wait")
         while not self.ended:

@@ -26,12 +26,15 @@ _AGAIN = int(_nic.Status.again)
 class RemoteKey(_nic.UcpRkeyCore):
     """The key of a peer's region, for one endpoint (ucp_rkey_h). Made by `Endpoint.rkey_unpack`; a context manager.
 
-    address, length   of the region in the peer's process: the range of valid remote addresses.
-    memory_type, prot   of the memory, as the peer mapped it.
-    endpoint          the endpoint that unpacked the key.
-    symmetric         True: the key serves the worker's other endpoints, too; see below.
-    in_flight         operations under way that use the key.
-    destroyed         True after destroy(), and when the endpoint was closed.
+    Attributes:
+        address: Address of the region in the peer's process: the first valid remote address.
+        length: Bytes.
+        memory_type: Type of the memory.
+        prot: The rights, as the peer mapped the memory.
+        endpoint: The endpoint that unpacked the key.
+        symmetric: True: the key serves the worker's other endpoints, too; see below.
+        in_flight: Operations under way that use the key.
+        destroyed: True after destroy(), and when the endpoint was closed.
 
     A key serves only the endpoint that unpacked it. But a key of a region that was mapped with MEM_MAP_SYMMETRIC_RKEY
     serves every endpoint of the worker whose peer has a region of the same layout.

@@ -112,9 +112,10 @@ def status_string(status: int) -> str:
 class UcsError(OSError):
     """A UCP call or operation failed.
 
-    status    the `Status`, negative as in C.
-    errno     the nearest error number of the system.
-    message   what was asked, what was found, which rule, what to do.
+    Attributes:
+        status: The `Status`, negative as in C.
+        errno: The nearest error number of the system.
+        message: What was asked, what was found, which rule, what to do.
     """
 
     def __init__(self, status: int, message: str = "") -> None:

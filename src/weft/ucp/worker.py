@@ -39,9 +39,11 @@ NicEndpoint = tuple[_nic.CompletionQueueCore, _nic.AddressVectorCore, _nic.Endpo
 def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
     """A NIC endpoint of a context's domain, with its queue and address vector. It does not hold the context.
 
-    wakeup   the queue has a descriptor.
+    Args:
+        wakeup: The queue has a descriptor.
 
-    Raises UcsError.
+    Raises:
+        UcsError: The NIC refuses the endpoint.
     """
     try:
         cq = _nic.CompletionQueueCore(
@@ -65,10 +67,9 @@ def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
 class Worker(_nic.UcpWorkerCore):
     """A worker (ucp_worker_h). Made by `Context.worker_create`; a context manager.
 
-    get_address() ep_create()             the address for peers, and an endpoint made of a peer's address
-    progress() wait() arm() get_efd() signal()   progress, and sleeping until there is work
-    flush_nbx() fence()                   for all endpoints of the worker
-    rkey_compare()                        compares two remote keys
+    `get_address` returns the address for peers, `ep_create` makes an endpoint of a peer's address. `progress` does the
+    work that there is; `wait`, `arm`, `get_efd` and `signal` are for sleeping until then. `flush_nbx` and `fence` act
+    on all endpoints of the worker.
 
     The NIC's engine serves peers: their accesses to this process's memory need no progress() of a worker.
     Thread safety: any thread, under every thread_mode. Source: UCP, "ucp_worker_h".
@@ -132,11 +133,21 @@ class Worker(_nic.UcpWorkerCore):
     ) -> Endpoint:
         """Make an endpoint to a peer's worker (ucp_ep_create).
 
-        params        an `EpParams`; or the address of the peer's worker, `worker.address`; or None.
-        address, err_mode, err_handler, user_data, name   the struct's fields. An err_handler sets err_mode to PEER.
+        Args:
+            params: An `EpParams`; or the address of the peer's worker, `worker.address`; or None and the struct's
+                fields as arguments.
+            address: Address of the peer's worker.
+            err_mode: An `ErrHandlingMode`.
+            err_handler: Called as err_handler(user_data, ep, status); sets err_mode to PEER.
+            user_data: The first argument of err_handler.
+            name: A name for messages.
 
-        The first operation connects to the peer. Raises UcsError: INVALID_PARAM (no address, or a malformed one),
-        UNSUPPORTED (sockaddr, connection requests). Source: UCP, "ucp_ep_create".
+        The first operation connects to the peer.
+
+        Raises:
+            UcsError: INVALID_PARAM (no address, or a malformed one), UNSUPPORTED (sockaddr, connection requests).
+
+        Source: UCP, "ucp_ep_create".
         """
         self._check("ep_create")
         if isinstance(params, EpParams):
@@ -270,7 +281,12 @@ class Worker(_nic.UcpWorkerCore):
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until progress() has something to do, or signal() is called (ucp_worker_wait).
 
-        timeout   seconds; None: no limit; 0 or less: test once. Returns False at the timeout.
+        Args:
+            timeout: Seconds; None: no limit; 0 or less: test once.
+
+        Returns:
+            False at the timeout.
+
         Source: UCP, "ucp_worker_wait".
         """
         self._need_wakeup("worker_wait")
@@ -280,7 +296,8 @@ class Worker(_nic.UcpWorkerCore):
     def wait_mem(self, memory: Any, value: int, timeout: float | None = None) -> bool:
         """Wait until the aligned 8-byte word at the start of a local buffer is `value`; False after timeout seconds.
 
-        timeout   seconds; None: no limit; 0 or less: test once.
+        Args:
+            timeout: Seconds; None: no limit; 0 or less: test once.
 
         UCP's call waits until the word changes, and may return without a change. Source: UCP, "ucp_worker_wait_mem".
         """
