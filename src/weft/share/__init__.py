@@ -1,14 +1,12 @@
 """Arrays of other processes, used like local NumPy arrays.
 
-import weft
+    table = weft.zeros((1000, 64), "float32")   # in the process that has the data; any other array works, too
+    weft.share(table, "table")
 
-table = weft.zeros((1000, 64), "float32")   # in the process that has the data; any other array works, too
-weft.share(table, "table")
-
-t = weft.attach("table")                    # in any other process of the same user, on the same host
-t[10:20] = 1
-row = t[3, :]
-t.add((3, 0), 0.5)                          # atomic
+    t = weft.attach("table")                    # in any other process of the same user, on the same host
+    t[10:20] = 1
+    row = t[3, :]
+    t.add((3, 0), 0.5)                          # atomic
 
 Both calls use the process's default node. `weft.open()` makes a node of your own: with its own time limit, over TCP or
 over a real libfabric, and all that it shares ends when it is closed.

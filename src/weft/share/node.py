@@ -48,14 +48,23 @@ _MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED
 class NodeStatistics:
     """Counts of a node's objects, and of operations of the process's NIC (all nodes of a process share one NIC).
 
-    shared, shared_bytes     arrays that this node shares, and their bytes.
-    names                    the shared arrays that have a name.
-    attached                 remote arrays (and views of them) that are alive here.
-    lanes, loops             endpoints for threads, and for event loops of asyncio.
-    peers                    processes that the NIC is connected to.
-    direct, process_vm, engine   operations by path: load and store; process_vm_readv or writev; the owner's engine.
-    failed, bytes            operations that failed; bytes moved by operations of this process.
-    cache_hits, cache_misses, cache_evictions, cache_invalidations   of the process's registration cache (fi_mr(3)).
+    Attributes:
+        shared: Arrays that this node shares.
+        shared_bytes: Their bytes.
+        names: The shared arrays that have a name.
+        attached: Remote arrays (and views of them) that are alive here.
+        lanes: Endpoints for threads.
+        loops: Endpoints for event loops of asyncio.
+        peers: Processes that the NIC is connected to.
+        direct: Operations by load and store.
+        process_vm: Operations by process_vm_readv or process_vm_writev.
+        engine: Operations by the owner's engine.
+        failed: Operations that failed.
+        bytes: Bytes moved by operations of this process.
+        cache_hits: Hits of the process's registration cache (fi_mr(3)).
+        cache_misses: Misses of that cache.
+        cache_evictions: Entries that a limit or a flush removed.
+        cache_invalidations: Entries that changed memory removed.
     """
 
     shared: int
@@ -79,15 +88,16 @@ class NodeStatistics:
 class Node:
     """Shares arrays of this process and attaches arrays of others. Made by `weft.open()`.
 
-    node.share(array, name="table")   from now on other processes can reach `array`.
-    node.attach("table")              the array of another process with that name, as a `RemoteArray`.
+    After `node.share(array, name="table")` other processes can reach `array`. `node.attach("table")` returns the array
+    of another process with that name, as a `RemoteArray`.
 
     A node is a context manager; closing it ends its shares. One node per process is typical, several are fine.
     In a forked child a node of the parent refuses use; call `weft.open()` there.
     Thread safety: any thread.
 
-    timeout   seconds after which an operation that needs the owner's NIC (`RemoteArray.path` "engine") raises TimedOut;
-              None: no limit.
+    Args:
+        timeout: Seconds after which an operation that needs the owner's NIC (`RemoteArray.path` "engine") raises
+            TimedOut; None: no limit.
     """
 
     def __init__(
@@ -136,26 +146,34 @@ class Node:
     def share(self, array: Any, name: str | None = None, access: str = "rw", *, keep: bool = False) -> Shared:
         """Let other processes of this user reach an array: on this host, and on other hosts if this process listens.
 
-        array    anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
-                 bytearray ... C-contiguous, or a NumPy array in Fortran order; Weft uses it in place and holds it until
-                 the share is closed. Peers reach arrays of `weft.empty` and `weft.zeros` by load and store, other
-                 arrays by process_vm_readv.
-        name     for `attach` on this host; None: peers need the ticket.
-        access   "r": peers may read; "rw": peers may read, write and update atomically; "w": peers may only write.
-        keep     True: the keeper (`weft keep`, started if needed) gets the array, which then outlives this process,
-                 however the process ends, until `weft.forget(name)`. The elements are copied once. A whole array of
-                 `weft.empty` or `weft.zeros` then is the kept array: this process goes on with it. Of other memory the
-                 keeper has a copy: `Shared.array` is an array over it, and the array that was passed is apart. `kept`
-                 gives another process the share.
+        Args:
+            array: Anything with the buffer protocol, `__array_interface__` or DLPack: NumPy, torch, array.array,
+                bytearray ... C-contiguous, or a NumPy array in Fortran order; Weft uses it in place and holds it until
+                the share is closed. Peers reach arrays of `weft.empty` and `weft.zeros` by load and store, other arrays
+                by process_vm_readv.
+            name: Name for `attach` on this host; None: peers need the ticket.
+            access: "r": peers may read; "rw": peers may read, write and update atomically; "w": peers may only write.
+            keep: True: the keeper (`weft keep`, started if needed) gets the array, which then outlives this process,
+                however the process ends, until `weft.forget(name)`. The elements are copied once. A whole array of
+                `weft.empty` or `weft.zeros` then is the kept array: this process goes on with it. Of other memory the
+                keeper has a copy: `Shared.array` is an array over it, and the array that was passed is apart. `kept`
+                gives another process the share.
 
-        Returns a `Shared`, whose `ticket` can be sent to another process. A share holds its node. A share that is
-        collected together with its node ends with a ResourceWarning, which names the line that shared the array.
+        Returns:
+            A `Shared`, whose `ticket` can be sent to another process.
 
-        Raises TypeError (not an array), InvalidArgument (not contiguous, access, name; keep without a name),
-        AccessDenied (read-only memory with "rw"; with keep, another user has the registry's folder), AddressInUse (the
-        name is taken; the message names the process), BadState (the node is closed), NotSupported (under
-        WEFT_ENGINE=manual no thread would answer peers; keep under WEFT_ISOLATION=strict), Busy (keep of an array of
-        `weft.empty` that is shared already), NoMemory (no memory for the kept copy).
+        A share holds its node. A share that is collected together with its node ends with a ResourceWarning, which
+        names the line that shared the array.
+
+        Raises:
+            TypeError: Not an array.
+            InvalidArgument: The array is not contiguous, `access` or `name` is wrong, or keep comes without a name.
+            AccessDenied: Read-only memory with "rw"; with keep, another user has the registry's folder.
+            AddressInUse: The name is taken; the message names the process.
+            BadState: The node is closed.
+            NotSupported: Under WEFT_ENGINE=manual no thread would answer peers; keep under WEFT_ISOLATION=strict.
+            Busy: With keep, the array is of `weft.empty`, and shared already.
+            NoMemory: There is no memory for the kept copy.
         """
         return self._share(array, name, access, keep, {}, _handle.here(2))
 
@@ -218,13 +236,19 @@ class Node:
     def attach(self, source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
         """Attach an array of another process (or of this process).
 
-        source   the name of the array; or its ticket, also as text; or a `Shared` or `RemoteArray`.
-        wait     seconds to wait for a name that does not exist yet: its owner may be starting.
+        Args:
+            source: The name of the array; or its ticket, also as text; or a `Shared` or `RemoteArray`.
+            wait: Seconds to wait for a name that does not exist yet: its owner may be starting.
 
-        Raises NotFound (no such name; the message lists the existing names), ConnectionReset (the owner is gone),
-        KeyRejected (the owner closed the share), NotPermitted (another user has the name), Unreachable (the owner is
-        on another host and does not listen, or there is no route), AccessDenied (the owner is on another host, and the
-        secrets differ or are not set), TimedOut (no answer from its host), BadState.
+        Raises:
+            NotFound: No such name; the message lists the existing names.
+            ConnectionReset: The owner is gone.
+            KeyRejected: The owner closed the share.
+            NotPermitted: Another user has the name.
+            Unreachable: The owner is on another host and does not listen, or there is no route.
+            AccessDenied: The owner is on another host, and the secrets differ or are not set.
+            TimedOut: The owner's host does not answer.
+            BadState: The node is closed.
         """
         self._check("attach")
         return attach(RemoteArray, self, source, wait, "attach")
@@ -521,19 +545,24 @@ def open(
 ) -> Node:
     """Open a node: `with weft.open() as node: ...`. See `Node`.
 
-    timeout   seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
-    listen    "tcp://host:port": processes of other hosts can then attach arrays of this process by tickets. Host
-              0.0.0.0 means every network of this host, port 0 a free port. As WEFT_LISTEN; once per process.
-    secret    16 bytes or more, the same on all hosts: processes of different hosts prove to each other that they know
-              it. Required to listen, and to attach across hosts. As WEFT_SECRET; once per process.
-    fabric    "ofi:tcp", "ofi:verbs", "ofi:efa", "ofi:cxi" ...: the node's arrays are reached through this provider of
-              a real libfabric (docs/howto/ofi.md), by tickets and on this host by name; `listen` then selects the NIC,
-              and the provider's own rules replace `secret`. None: Weft's own links.
+    Args:
+        timeout: Seconds that an operation may wait for the owner's NIC, then TimedOut; None: no limit.
+        listen: "tcp://host:port": processes of other hosts can then attach arrays of this process by tickets. Host
+            0.0.0.0 means every network of this host, port 0 a free port. As WEFT_LISTEN; once per process.
+        secret: 16 bytes or more, the same on all hosts: processes of different hosts prove to each other that they know
+            it. Required to listen, and to attach across hosts. As WEFT_SECRET; once per process.
+        fabric: "ofi:tcp", "ofi:verbs", "ofi:efa", "ofi:cxi" ...: the node's arrays are reached through this provider of
+            a real libfabric (docs/howto/ofi.md), by tickets and on this host by name; `listen` then selects the NIC,
+            and the provider's own rules replace `secret`. None: Weft's own links.
 
-    Raises InvalidArgument (timeout, listen, secret, fabric), NoDevice (no libfabric is found), NoData (the provider has
-    no endpoint for nodes), AccessDenied (listen without a secret), AddressInUse (the port is
-    taken), Busy (the process listens elsewhere, or has another secret); NoData if WEFT_MR_MODE requires a
-    registration mode that this layer does not support.
+    Raises:
+        InvalidArgument: `timeout`, `listen`, `secret` or `fabric` is wrong.
+        NoDevice: No libfabric is found.
+        NoData: The provider has no endpoint for nodes, or WEFT_MR_MODE requires a registration mode that this layer
+            does not support.
+        AccessDenied: `listen` comes without a secret.
+        AddressInUse: The port is taken.
+        Busy: The process listens elsewhere, or has another secret.
     """
     if fabric is not None:
         if secret is not None:

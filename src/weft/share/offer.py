@@ -29,10 +29,11 @@ _ACCESS = {
 class Offer(NamedTuple):
     """An array that peers may reach.
 
-    array   as the program passed it.
-    local   a NumPy array over the same memory, in C order.
-    room    all rows that the array can get, if it was made with `reserve`, else None.
-    order   "F" if the array is local.T.
+    Attributes:
+        array: The array as the program passed it.
+        local: A NumPy array over the same memory, in C order.
+        room: All rows that the array can get, if the array was made with `reserve`, else None.
+        order: "F" if the array is local.T.
     """
 
     array: Any

@@ -40,8 +40,9 @@ _LOOKS = 50  # at the queue before the thread sleeps
 class RealFabric:
     """What a node over a real libfabric has beside the objects of `weft.fi`.
 
-    name   as given to `weft.open`: "ofi:tcp".
-    info   the library's offer in use.
+    Attributes:
+        name: The provider as given to `weft.open`: "ofi:tcp".
+        info: The library's offer in use.
     """
 
     def __init__(self, name: Any, listen: str | None) -> None:

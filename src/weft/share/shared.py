@@ -43,10 +43,11 @@ else:
 class Shared(_Calls):
     """A shared array. Made by `Node.share`; a context manager. Closing it revokes the peers' access.
 
-    array      the array that was passed to share(); after replace() or resize() the present one.
-    ticket     the ticket for peers: a small value that pickles; str(ticket) is one word. Pickling a Shared sends
-               its ticket: the receiver gets a RemoteArray.
-    remote     a RemoteArray of the array, as peers get.
+    Attributes:
+        array: The array that was passed to share(); after replace() or resize() the present one.
+        ticket: The ticket for peers: a small value that pickles; str(ticket) is one word. Pickling a Shared sends its
+            ticket: the receiver gets a RemoteArray.
+        remote: A RemoteArray of the array, as peers get.
 
     A Shared has all methods of a RemoteArray, through its `remote`: `shared[3]`, `shared.read()`, `shared.add(0)` ...
     So a worker's code is the same whether its argument came by pickle (spawn, forkserver) or by fork, where the child
@@ -203,16 +204,19 @@ class Shared(_Calls):
     def replace(self, array: Any) -> None:
         """Put another array under the name: of any shape and dtype, with the same access.
 
-        array   as for `Node.share`. A kept share copies it to the keeper, as share(keep=True) does.
+        Args:
+            array: As for `Node.share`. A kept share copies it to the keeper, as share(keep=True) does.
 
         From the return on, the name leads to the new array, and every access to the old one ends with `weft.Replaced`:
         `t.reattach()` goes on with the new array. A peer reads the old elements or gets Replaced, and never a mixture
         of two arrays. The old array is the program's own again; views that peers have of it stay valid. A share without
         a name has a new `ticket`, which the program sends to its peers; they get KeyRejected.
 
-        Raises TypeError, InvalidArgument, AccessDenied as `Node.share`; BadState (closed); Busy if a peer's copy of
-        the old array does not end, because the peer is stopped: then the name has the new array, and the peer may still
-        read the old one until close() succeeds.
+        Raises:
+            TypeError: As `Node.share`; so are InvalidArgument and AccessDenied.
+            BadState: The share is closed.
+            Busy: A peer's copy of the old array does not end, because the peer is stopped: then the name has the new
+                array, and the peer may still read the old one until close() succeeds.
         """
         self._check_open("replace")
         offer = check(array, self.access, "replace")
@@ -223,7 +227,8 @@ class Shared(_Calls):
     def resize(self, length: int) -> None:
         """Change the length: the number of elements of the first dimension. `shared.array` is then the new array.
 
-        length   rows, from 0 to the `reserve` that the array was made with (`weft.empty(..., reserve=n)`).
+        Args:
+            length: Rows, from 0 to the `reserve` that the array was made with (`weft.empty(..., reserve=n)`).
 
         Longer: peers that are attached go on with the length that they know, and t.reattach() shows them the new one.
         The new rows hold what the reserved memory holds: zeros if it was never used, otherwise earlier elements.
@@ -231,8 +236,12 @@ class Shared(_Calls):
         peer never reads beyond the present array. (A view made before keeps its length; its last rows are then rows
         of the reserve.)
 
-        Raises NoSpace (no room for so many rows), TypeError (not an integer), InvalidArgument (negative, or an array
-        without dimensions), BadState (closed), Busy as `replace`.
+        Raises:
+            NoSpace: There is no room for so many rows.
+            TypeError: `length` is not an integer.
+            InvalidArgument: `length` is negative, or the array has no dimensions.
+            BadState: The share is closed.
+            Busy: As `replace`.
         """
         self._check_open("resize")
         try:

@@ -36,25 +36,30 @@ _OFFLOADED = {
 class Group:
     """Processes that make collective calls together.
 
-    with weft.Group("training", size=4) as group:        # in each of four processes
-        mean = group.allreduce(gradient) / group.size
+        with weft.Group("training", size=4) as group:        # in each of four processes
+            mean = group.allreduce(gradient) / group.size
 
-    name      the group's name on this host; or, for members of several hosts, the ticket of a table that any process
-              shares: node.share(weft.Group.table(size)).ticket.
-    size      members, 1 to 4096.
-    rank      this member's number, below size; None: a free one. Ranks that a launcher gives: int(os.environ["RANK"]).
-    node      the node to use; None: the default node of the process.
-    wait      seconds that the other members may take to come.
-    timeout   seconds that a call may wait for the other members, then TimedOut; None: no limit.
+    Args:
+        name: The group's name on this host; or, for members of several hosts, the ticket of a table that any process
+            shares: node.share(weft.Group.table(size)).ticket.
+        size: Number of members, 1 to 4096.
+        rank: This member's number, below size; None: a free number. A launcher's rank is int(os.environ["RANK"]).
+        node: The node to use; None: the default node of the process.
+        wait: Seconds that the other members may take to come.
+        timeout: Seconds that a call may wait for the other members, then TimedOut; None: no limit.
 
     Every member makes the same calls in the same order. Small values (up to 32 bytes of int64 or float64, or of bits)
     are combined by the NICs; larger ones move by reads of each other's memory, and each member combines a part.
-    When a member dies, calls of the others raise an error, and the group is of no further use; so it is after a call
-    that failed in the middle. Arguments that are refused do no harm.
+    After the death of a member, or a call that failed in the middle, calls raise an error, and the group is of no
+    further use. Arguments that are refused do no harm.
+
+    Raises:
+        TimedOut: The message names the missing ranks.
+        AddressInUse: The rank or the name is taken.
+        InvalidArgument: `size` or `rank` is wrong, or another member has another size.
+        ConnectionRefused: Joining failed.
 
     Thread safety: one call at a time. The awaitable calls (abarrier, aallreduce ...) run in a thread of the group.
-    Raises TimedOut (the message names the missing ranks), AddressInUse (the rank or the name is taken),
-    InvalidArgument (size, rank, another size in another member), ConnectionRefused (joining failed).
     """
 
     def __init__(
@@ -113,11 +118,13 @@ class Group:
     def broadcast(self, value: Any = None, root: int = 0, out: Any = None) -> Any:
         """The root's value, in every member.
 
-        value   an array or a number; read in the root only.
-        root    the member that has the value.
-        out     where to put it: a writable C-contiguous array of the same shape and dtype; None: a new array.
+        Args:
+            value: An array or a number; read in the root only.
+            root: The member that has the value.
+            out: Where to put it: a writable C-contiguous array of the same shape and dtype; None: a new array.
 
-        Returns a NumPy array (a scalar for a number), or `out`.
+        Returns:
+            A NumPy array (a scalar for a number), or `out`.
         """
         root = _whole(root, "broadcast: root", 0, self.size - 1)
         return self._call("broadcast", lambda: self._broadcast(value, root, out))
@@ -125,21 +132,28 @@ class Group:
     def allreduce(self, value: Any, op: str = "sum", out: Any = None, *, reproducible: bool = False) -> Any:
         """Combine the values of all members, element by element; every member gets the result.
 
-        value          an array or a number; of the same shape and dtype in every member.
-        op             "sum", "prod", "min", "max", "and", "or", "xor".
-        out            where to put the result: a writable C-contiguous array of the same shape and dtype; None: a new
-                       array.
-        reproducible   sums of floating-point numbers have the same bits whichever member has which value.
+        Args:
+            value: An array or a number; of the same shape and dtype in every member.
+            op: "sum", "prod", "min", "max", "and", "or", "xor".
+            out: Where to put the result: a writable C-contiguous array of the same shape and dtype; None: a new array.
+            reproducible: Sums of floating-point numbers have the same bits whichever member has which value.
 
-        Returns a NumPy array (a scalar for a number), or `out`. Without `reproducible`, a sum's last bits may depend
-        on which member has which value. Raises TypeError (op and dtype), InvalidArgument (op; calls that differ).
+        Returns:
+            A NumPy array (a scalar for a number), or `out`.
+
+        Without `reproducible`, a sum's last bits may depend on which member has which value.
+
+        Raises:
+            TypeError: The dtype has no such `op`.
+            InvalidArgument: There is no such `op`, or the members' calls differ.
         """
         return self._call("allreduce", lambda: self._reduce("allreduce", value, op, None, out, reproducible))
 
     def reduce(self, value: Any, op: str = "sum", root: int = 0, out: Any = None, *, reproducible: bool = False) -> Any:
         """As `allreduce`, but only the root gets the result; the others get None.
 
-        root   the member that gets the result; `out` is used there only.
+        Args:
+            root: The member that gets the result; `out` is used there only.
         """
         root = _whole(root, "reduce: root", 0, self.size - 1)
         return self._call("reduce", lambda: self._reduce("reduce", value, op, root, out, reproducible))
@@ -348,8 +362,12 @@ class Group:
     def _meet(self, what: str, data: Array | None, only: int | None = None, skip: slice | None = None) -> str:
         """One phase up to its reads: write this member's half, wait for all, and see that all do the same.
 
-        only   the member whose header counts; it decides what the others do. Returns that member's header.
-        skip   bytes of `data` that no other member reads.
+        Args:
+            only: The member whose header counts; it decides what the others do.
+            skip: Bytes of `data` that no other member reads.
+
+        Returns:
+            The header of `only`.
         """
         transport = self._transport
         assert transport is not None
@@ -381,7 +399,8 @@ class Group:
     def close(self, wait: float = 10.0) -> None:
         """Leave the group, when all members have come to their close(): others may still read this member's memory.
 
-        wait   seconds to wait for the other members; after that, calls of the others fail.
+        Args:
+            wait: Seconds to wait for the other members; after that, calls of the others fail.
 
         Closing again does nothing.
         """

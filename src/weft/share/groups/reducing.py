@@ -42,10 +42,13 @@ def combine(
 ) -> None:
     """Combine this member's values with the rows of the other members into `out`, in the order of the ranks.
 
-    mine     shape (n,).   others   shape (members - 1, n); by rank.
-    rank     this member's.   out   shape (n,); may be `mine`.
+    Args:
+        mine: Shape (n,).
+        others: Shape (members - 1, n); by rank.
+        rank: This member's rank.
+        out: Shape (n,); may be `mine`.
 
-    In one order everywhere, because in some calls every member combines the same values for itself.
+    The order is the same everywhere, because in some calls every member combines the same values for itself.
     """
     if reproducible:
         out[...] = sum_reproducibly(np.insert(others, rank, mine, axis=0))
@@ -64,7 +67,8 @@ def combine(
 def sum_reproducibly(rows: Array) -> Array:
     """The sum of each column: the same bits in whatever order the rows come.
 
-    rows   floating-point numbers, shape (members, n); at most 2**22 rows.
+    Args:
+        rows: Floating-point numbers, shape (members, n); at most 2**22 rows.
 
     Each value is cut into whole multiples of 2**40, 2**0 ... of a grid that depends on the largest exponent of its
     column only; multiples are integers, whose sums are exact. Values that lie more than 160 bits below the largest one

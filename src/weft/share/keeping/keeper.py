@@ -56,10 +56,13 @@ _Object = tuple[str, np.ndarray[Any, Any]]
 class Keeper:
     """The process's kept arrays, and its sockets.
 
-    stay     do not end when nothing is kept.
-    folder   of the socket (protocol.py).
+    Attributes:
+        stay: Do not end when nothing is kept.
+        folder: Folder of the socket (protocol.py).
 
-    Raises Busy (a keeper of this user and registry runs already), and what `protocol.folder` raises.
+    Raises:
+        Busy: A keeper of this user and registry runs already.
+        AccessDenied: As `protocol.folder`, or InvalidArgument.
     """
 
     def __init__(self, stay: bool = False) -> None:

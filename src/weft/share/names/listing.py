@@ -20,18 +20,21 @@ __all__ = ["NameInfo", "names"]
 class NameInfo:
     """A named array of this user on this host.
 
-    name            for `Node.attach`.
-    pid, command    the owner: the process that shared the array. Of a kept array the process that made it, which may
-                    have ended.
-    kind            "array"; or "Lock", "Event", "Semaphore", "Barrier", "Queue", whose array is their memory.
-    shape, dtype    as NumPy's; dtype is its text (`str(array.dtype)`), also for a dtype that this process lacks.
-    nbytes          bytes of the elements.
-    access          of peers: "r", "w" or "rw".
-    age_s           seconds since it was shared.
-    kept            True: the keeper has it, and it stays until `weft.forget(name)`.
-    keeper          the keeper's process; None if the array is not kept.
-    answers         False: its process gave no answer in time (it is stopped, or busy). Then only name, pid and command
-                    are known; the other fields are None or False.
+    Attributes:
+        name: The name for `Node.attach`.
+        pid: The owner: the process that shared the array. Of a kept array the process that made it, which may have
+            ended.
+        command: The owner's command line.
+        kind: "array"; or "Lock", "Event", "Semaphore", "Barrier", "Queue", whose array is their memory.
+        shape: As NumPy's.
+        dtype: NumPy's dtype as text (`str(array.dtype)`), also for a dtype that this process lacks.
+        nbytes: Bytes of the elements.
+        access: Access of peers: "r", "w" or "rw".
+        age_s: Seconds since it was shared.
+        kept: True: the keeper has it, and it stays until `weft.forget(name)`.
+        keeper: The keeper's process; None if the array is not kept.
+        answers: False: its process gave no answer in time (it is stopped, or busy). Then only name, pid and command are
+            known; the other fields are None or False.
     """
 
     name: str
@@ -51,10 +54,15 @@ class NameInfo:
 def names(wait: float = 1.0) -> list[NameInfo]:
     """The arrays of this user that have names on this host now, sorted by name. The processes that have them answer.
 
-    wait   seconds for all answers; a process that is stopped gives none, and is listed so.
+    Args:
+        wait: Seconds for all answers; a process that is stopped gives none, and is listed with `answers` False.
 
     A name ends with its process, so names of dead processes are never listed. `Node.names()` gives only the names, and
-    asks nobody. Raises TypeError, InvalidArgument (wait).
+    asks nobody.
+
+    Raises:
+        TypeError: `wait` is not a number.
+        InvalidArgument: `wait` is negative.
     """
     return [_described(answer) for answer in inquire(seconds(wait, "names: wait"))]
 

@@ -106,10 +106,13 @@ def names() -> list[str]:
 def lookup(name: str, wait: float = 0.0) -> str:
     """The ticket that is shared under `name`.
 
-    wait   seconds to wait for a name that does not exist yet.
+    Args:
+        wait: Seconds to wait for a name that does not exist yet.
 
-    Raises NotFound (the message lists the names that exist), NotPermitted (a process of another user holds the name,
-    and no process of this user does), TimedOut (the owner does not answer).
+    Raises:
+        NotFound: The message lists the names that exist.
+        NotPermitted: A process of another user holds the name, and no process of this user does.
+        TimedOut: The owner does not answer.
     """
     deadline = time.monotonic() + wait
     pause = 0.002
@@ -138,9 +141,10 @@ def lookup(name: str, wait: float = 0.0) -> str:
 class Answer(NamedTuple):
     """What the holder of a name says.
 
-    pid      of the process that listens; 0 if the kernel does not tell.
-    ticket   the ticket as text; None if the process did not answer in time.
-    info     JSON, as given to `NameServer.publish`; "" of a process with an older Weft.
+    Attributes:
+        pid: Id of the process that listens; 0 if the kernel does not tell.
+        ticket: The ticket as text; None if the process did not answer in time.
+        info: JSON, as given to `NameServer.publish`; "" of a process with an older Weft.
     """
 
     name: str
@@ -152,8 +156,9 @@ class Answer(NamedTuple):
 def inquire(wait: float, only: str | None = None) -> list[Answer]:
     """Answers of the holders of all names of this user, sorted by name; names of dead processes do not exist.
 
-    wait   seconds for the answers; a process that is stopped gives none.
-    only   ask only for this name.
+    Args:
+        wait: Seconds for the answers; a process that is stopped gives none.
+        only: Ask only for this name.
     """
     start, me = _prefix() + (only or ""), os.geteuid()
     wanted = [place for place, uid in bound(start) if uid in (None, me)]
@@ -347,9 +352,12 @@ class NameServer:
     def publish(self, name: str, ticket: str, info: str = "{}") -> None:
         """Take a name.
 
-        info   what `weft ls` shows of the array, as JSON.
+        Args:
+            info: The facts of the array that `weft ls` shows, as JSON.
 
-        Raises AddressInUse, naming the process that has the name; OSError (no free descriptor).
+        Raises:
+            AddressInUse: The message names the process that has the name.
+            OSError: No descriptor is free.
         """
         self._start()
         listener = _take(name)

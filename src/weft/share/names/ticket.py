@@ -45,18 +45,20 @@ USER_DEFINED = 256  # dtypes with this number or above are registered with NumPy
 class Ticket:
     """A shared array, for its peers. `str(ticket)` is one word, which `Ticket.parse` reads; a ticket also pickles.
 
-    name      the name that it was shared under, or "".
-    address   of the owner's endpoint (`fi.Endpoint.getname`).
-    key       remote key of the region; None for an array without elements, which has no region.
-    base      address of its first byte for remote accesses: 0, or a virtual address under MR_VIRT_ADDR.
-    shape     elements.
-    dtype     NumPy's code, as `numpy.lib.format.dtype_to_descr`; "ml:<name>" for a dtype of ml_dtypes.
-    access    "r", "w" or "rw": the access that the owner permits.
-    direct    True if Weft allocated the owner's memory, so that peers reach it by load and store.
-    pid, start   process id and start time (of /proc/<pid>/stat) of the owner, for messages.
-    host      the owner's kernel and network namespace.
-    order     "C" or "F": the order of the elements in the owner's memory.
-    kept      True if the owner is the keeper (share(keep=True)).
+    Attributes:
+        name: The name that the array was shared under, or "".
+        address: Address of the owner's endpoint (`fi.Endpoint.getname`).
+        key: Remote key of the region; None for an array without elements, which has no region.
+        base: Address of the region's first byte for remote accesses: 0, or a virtual address under MR_VIRT_ADDR.
+        shape: Elements along each dimension.
+        dtype: NumPy's code, as `numpy.lib.format.dtype_to_descr`; "ml:<name>" for a dtype of ml_dtypes.
+        access: "r", "w" or "rw": the access that the owner permits.
+        direct: True if Weft allocated the owner's memory, so that peers reach it by load and store.
+        pid: Process id of the owner, for messages.
+        start: Start time of the owner (of /proc/<pid>/stat), for messages.
+        host: The owner's kernel and network namespace.
+        order: "C" or "F": the order of the elements in the owner's memory.
+        kept: True if the owner is the keeper (share(keep=True)).
     """
 
     name: str

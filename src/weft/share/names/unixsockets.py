@@ -37,7 +37,8 @@ def credentials(connection: socket.socket) -> tuple[int, int]:
 def bound(prefix: str, listening: bool = False) -> list[tuple[str, int | None]]:
     """(abstract name, uid of the socket's user) of each bound or listening socket whose name starts with `prefix`.
 
-    listening   only sockets that one can connect to now: a name is bound a moment before its process listens.
+    Args:
+        listening: Only sockets that one can connect to now: a name is bound a moment before its process listens.
 
     The uid is None if the kernel does not report it. The result is empty if the kernel answers no queries.
     """
