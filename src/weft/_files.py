@@ -151,9 +151,11 @@ os.register_at_fork(before=forks_wait.acquire, after_in_parent=forks_wait.releas
 def locked(path: Path, what: str, limit_s: float | None = None) -> Iterator[None]:
     """Hold the lock file `path`.
 
-    limit_s   seconds to wait for the holder; None: LOCK_S_MAX.
+    Args:
+        limit_s: Seconds to wait for the holder; None: LOCK_S_MAX.
 
-    Raises Busy, which names the holder, if another process does not release the lock.
+    Raises:
+        Busy: Another process does not release the lock; the message names the holder.
     """
     with forks_wait:
         with explained(path):
@@ -187,8 +189,9 @@ def _take(fd: int, path: Path, what: str, limit_s: float) -> None:
 def replace(path: Path, text: str, after_ns: int = 0) -> None:
     """Replace the file by `text` atomically. Requires the lock, because the temporary file has a fixed name.
 
-    after_ns   the new file's time is later than this, whatever the clock's resolution, so that a reader that compares
-               inode, time and size notices the change.
+    Args:
+        after_ns: The new file's time is later than this, whatever the clock's resolution, so that a reader that
+            compares inode, time and size notices the change.
     """
     new = path.with_name(path.name + ".new")
     with explained(path):

@@ -4,7 +4,7 @@ A packed key names a region (where its owner's endpoint is, its key, its bounds,
 endpoint. Both begin with a magic number, a version and a length, and end with a checksum, so that a truncated or
 modified buffer is detected. Neither grants access: the owner's NIC checks every operation.
 
-Layout, little-endian:  magic 4s, version u8, kind u8, memory type u8, flags u8, bytes u16, nic u32, vni u16, pid u32,
+Layout, little-endian: magic 4s, version u8, kind u8, memory type u8, flags u8, bytes u16, nic u32, vni u16, pid u32,
 port u16, process u64, context u64, key u64, address u64, base u64, length u64, prot u32, host (u8 length, then
 that many bytes), crc32 u32.
 """
@@ -124,10 +124,14 @@ def format_address(nic: int, pid: int | None, vni: int) -> str:
 class Packed(NamedTuple):
     """A key or an address, decoded.
 
-    process, context   random numbers that identify the process, and the context within the process; context 0: weft.fi.
-    key, base          the region's key in its owner's memory table, and the table's address of the first byte.
-    address, length    virtual address in the owner's process, bytes.
-    prot               UCP's protection bits.
+    Attributes:
+        process: Random number that identifies the process.
+        context: Random number that identifies the context within the process; 0: weft.fi.
+        key: The region's key in its owner's memory table.
+        base: The table's address of the region's first byte.
+        address: Virtual address in the owner's process.
+        length: Bytes.
+        prot: UCP's protection bits.
     """
 
     kind: int

@@ -13,8 +13,9 @@ _MOST = 3  # names in one answer
 def unknown(module: Any, name: str, names: list[str], prefixes: tuple[str, ...]) -> AttributeError:
     """The error for `module.name`. It has the name and no object, so that Python suggests nothing more.
 
-    names      the public names of the module.
-    prefixes   C's, in lower case: names here are C's without them.
+    Args:
+        names: The public names of the module.
+        prefixes: Prefixes of the C names, in lower case; names here are the C names without them.
     """
     return AttributeError(
         f"module {module.__name__!r} has no attribute {name!r}{_hint(module, name, names, prefixes)}", name=name

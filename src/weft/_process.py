@@ -136,11 +136,18 @@ def _set_secret(here: Nic, secret: bytes) -> None:
 def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
     """Let other hosts connect to this process's NIC.
 
-    where      "tcp://host:port"; port 0: a free port; host 0.0.0.0 or [::]: every network of this host.
-    known_as   the name or IP address of this host for other hosts; None: the source address of its packets.
+    Args:
+        where: "tcp://host:port"; port 0: a free port; host 0.0.0.0 or [::]: every network of this host.
+        known_as: The name or IP address of this host for other hosts; None: the source address of its packets.
 
-    Returns the address and port for other hosts. Raises AccessDenied (no secret), AddressInUse, Busy (the process
-    listens elsewhere already), InvalidArgument.
+    Returns:
+        The address and port for other hosts.
+
+    Raises:
+        AccessDenied: There is no secret.
+        AddressInUse: Another process listens at this address.
+        Busy: The process listens elsewhere already.
+        InvalidArgument: `where` is no such address, or a host is not known here.
     """
     return _listen(nic(), where, known_as)
 
@@ -193,13 +200,18 @@ def array(
     """An array in memory of the NIC's segments; freed with the last reference to it and its views. Its pages are
     allocated as they are touched.
 
-    nic     the NIC with the segments; None: the process's NIC.
-    zero    the memory reads as zero, like numpy.zeros; otherwise it is uninitialised.
-    fresh   the memory reads as zero, and none of its pages is allocated yet.
-    filled  the caller writes all of it at once.
-    sparse  it may be larger than the memory of this machine: the caller knows that most of it stays untouched.
+    Args:
+        nic: The NIC with the segments; None: the process's NIC.
+        zero: The memory reads as zero, like numpy.zeros; otherwise it is uninitialised.
+        fresh: The memory reads as zero, and none of its pages is allocated yet.
+        filled: The caller writes all of it at once.
+        sparse: The array may be larger than the memory of this machine: the caller knows that most of it stays
+            untouched.
 
-    Raises NoMemory, TypeError (dtype, shape), ValueError (negative lengths; more bytes than an address space has).
+    Raises:
+        NoMemory: More than the machine has.
+        TypeError: `dtype` or `shape` is wrong.
+        ValueError: Negative lengths, or more bytes than an address space has.
     """
     import numpy
 

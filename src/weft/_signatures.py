@@ -52,8 +52,9 @@ def signature(function: Any) -> inspect.Signature:
 def refusal(function: Any, types: Sequence[type], names: Sequence[str]) -> str:
     """The text of a TypeError.
 
-    types   of the arguments, `self` included, those given by name last.
-    names   of these.
+    Args:
+        types: Types of the arguments, `self` included; keyword arguments last.
+        names: Names of the keyword arguments.
     """
     name = function.__name__
     if name == "__init__":

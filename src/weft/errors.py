@@ -62,11 +62,12 @@ __all__ = [
 class FabricError(OSError):
     """A fabric call failed.
 
-    errno        fabric error number, positive (`fi.EAGAIN`, `fi.ENOKEY` ...).
-    strerror     the message: what was asked, what was found, which rule, what to do.
-    op           name of the call or operation, or None.
-    peer         fi_addr of the peer concerned, or None.
-    completion   the `CqErrEntry` that reported it, or None.
+    Attributes:
+        errno: Fabric error number, positive (`fi.EAGAIN`, `fi.ENOKEY` ...).
+        strerror: The message: what was asked, what was found, which rule, what to do.
+        op: Name of the call or operation, or None.
+        peer: fi_addr of the peer concerned, or None.
+        completion: The `CqErrEntry` that reported it, or None.
 
     Source: fi_errno(3).
     """
@@ -334,8 +335,9 @@ _CLASSES: dict[int, type[FabricError]] = _subclasses()
 def make(errno: int, message: str = "", *, op: str | None = None) -> FabricError:
     """The exception for an error number: its subclass if there is one, otherwise `FabricError`.
 
-    errno   fabric error number, positive or (as C calls return it) negative.
-    op      name of the call, or None.
+    Args:
+        errno: Fabric error number, positive or (as C calls return it) negative.
+        op: Name of the call, or None.
 
     The extension calls this function for every error that it raises.
     """
@@ -347,7 +349,8 @@ def make(errno: int, message: str = "", *, op: str | None = None) -> FabricError
 def strerror(errno: int) -> str:
     """What an error number means, in words (fi_strerror).
 
-    errno   positive, or negative as C calls return it.
+    Args:
+        errno: Positive, or negative as C calls return it.
 
     Source: fi_errno(3).
     """

@@ -203,12 +203,15 @@ class Found(NamedTuple):
 class Variable(Generic[T]):
     """A variable of the environment, and an attribute of the settings that has its value.
 
-    name      in the environment.        also     an older name, used if the first is not set.
-    parse     makes the value of the text; `parse.values` describes the valid texts.
-    default   the value if the variable is not set.     current   the default of later releases, if different.
-    meaning   what the variable is for.
-    effect    when a value takes effect; or what a value does in Weft if that is not its meaning. "": as documented.
-    only      the only release that knows the variable; "": all know it.
+    Attributes:
+        name: Name in the environment.
+        also: An older name, used if `name` is not set.
+        parse: Function that makes the value of the text; `parse.values` describes the valid texts.
+        default: The value if the variable is not set.
+        current: The default of later releases, if different.
+        meaning: Purpose of the variable.
+        effect: When a value takes effect, or what a value does in Weft if that is not its meaning. "": as documented.
+        only: The only release that knows the variable; "": all know it.
     """
 
     name: str
@@ -268,7 +271,9 @@ class Variable(Generic[T]):
 class Environment:
     """Values of the variables that a subclass lists, read when it is made. `all`: name of a variable -> Found.
 
-    environ   None: the process's.     release   of what has releases.
+    Args:
+        environ: The variables to read; None: the process's.
+        release: Release whose defaults apply.
     """
 
     forgives: ClassVar[bool] = False

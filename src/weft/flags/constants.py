@@ -97,7 +97,9 @@ def tc_dscp_get(tclass: int) -> int:
 def hmem_ze_device(driver_index: int, device_index: int) -> int:
     """Device identifier of a Level Zero driver and device (fi_hmem_ze_device), for MrAttr.device.
 
-    driver_index, device_index   positions, from 0, in what zeDriverGet and zeDeviceGet return.
+    Args:
+        driver_index: Position, from 0, in the drivers that zeDriverGet returns.
+        device_index: Position, from 0, in the devices that zeDeviceGet returns.
 
     Source: fi_mr(3) fi_hmem_ze_device.
     """
