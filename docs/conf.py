@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 project = "Weft"
 author = "the Weft authors"
 release = __version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "weft_docstrings", "weft_pages"]
+# weft_docstrings before napoleon: each handles a docstring as the one before left it.
+extensions = ["myst_nb", "sphinx.ext.autodoc", "weft_docstrings", "sphinx.ext.napoleon", "weft_pages"]
 exclude_patterns = ["README.md", "_ext"]
 
 myst_heading_anchors = 3
@@ -21,6 +22,9 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 240
 nb_merge_streams = True
+
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # else fields of a dataclass would be described twice
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

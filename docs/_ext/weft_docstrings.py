@@ -1,8 +1,9 @@
 """Our docstrings as reStructuredText, for autodoc.
 
-Docstrings are written for readers of the source: arguments are rows of a name, two blanks or more, and words; lines
-indented beyond the text are code; Python is between single backticks. This module turns rows into definition lists,
-code into literal blocks, backticks into links where they name something that is documented, and escapes the rest.
+Docstrings are written for readers of the source: sections are in Google style; lines indented beyond the text are code;
+Python is between single backticks. In docstrings of the extension, arguments are rows of a name, two blanks or more,
+and words. This module turns code into literal blocks, rows into definition lists, backticks into links where they name
+something that is documented, and escapes the rest. Sections keep their form, for sphinx.ext.napoleon.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import weft
 from weft import errors, fi, share, ucp
 
 _ROW = re.compile(r"(\S.*?) {2,}(\S.*)")
+_SECTION = re.compile(r"(Args|Attributes|Raises|Returns):")
 _NAME = re.compile(r"([A-Za-z_][\w.]*)(\(.*\))?")
 _ERROR = re.compile(r"\b(" + "|".join(name for name in errors.__all__ if name[0].isupper()) + r")\b")
 _UCS_ERROR = re.compile(r"\bUcsError\b")
@@ -138,6 +140,28 @@ def rows(lines: list[str], context: str) -> list[str]:
     return [*out, ""]
 
 
+def section(lines: list[str], context: str) -> list[str]:
+    """A section in Google style; an entry of several lines is joined."""
+    head = lines[0]
+    if head == "Returns:":  # not by napoleon, which takes the words before a colon for a type
+        return [":returns: " + inline(" ".join(line.strip() for line in lines[1:]), context), ""]
+    entries: list[str] = []
+    for line in lines[1:]:
+        if line.startswith(" " * 8):
+            entries[-1] += " " + line.strip()
+        else:
+            entries.append(line.strip())
+    out = [head]
+    for entry in entries:
+        name, _, words = entry.partition(": ")
+        if head == "Raises:":
+            full = f"weft.{name}" if hasattr(weft, name) else f"weft.errors.{name}"
+            name = f":py:exc:`~{full}`" if _ERROR.fullmatch(name) else name
+            name = ":py:exc:`~weft.ucp.UcsError`" if name == "UcsError" else name
+        out.append(f"    {name}: {inline(words, context)}")
+    return [*out, ""]
+
+
 def convert(lines: list[str], context: str = "") -> list[str]:
     """A docstring, cleaned of its indentation, as reStructuredText."""
     out: list[str] = []
@@ -145,6 +169,10 @@ def convert(lines: list[str], context: str = "") -> list[str]:
     code: list[str] = []
 
     def end_block() -> None:
+        if block and _SECTION.fullmatch(block[0]):
+            out.extend(section(block, context))
+            block.clear()
+            return
         # Text and rows may follow each other without a blank line between.
         in_rows = False
         part: list[str] = []
