@@ -34,10 +34,14 @@ class Controlled:
     def control(self, command: int, arg: Any = None) -> Any:
         """Run a command on the object (fi_control).
 
-        command   `fi.ENABLE`, `fi.GETWAIT` ...: a command of the object's man page, or of the provider.
-        arg       the argument of the command; a value that C writes through a pointer is returned.
+        Args:
+            command: `fi.ENABLE`, `fi.GETWAIT` ...: a command of the object's man page, or of the provider.
+            arg: The argument of the command; a value that C writes through a pointer is returned.
 
-        Raises NoSys for a command that the provider does not have, and the errors of the command.
+        Raises:
+            NoSys: The provider does not have the command.
+            FabricError: The command fails.
+
         Source: fi_control(3).
         """
         op = f"{self._called}.control"
@@ -60,10 +64,15 @@ class Controlled:
     def open_ops(self, name: str, flags: int = 0) -> Any:
         """The provider's own calls, beyond libfabric's interface (fi_open_ops).
 
-        name    of the set of calls.
-        flags   0, unless the provider knows some.
+        Args:
+            name: Name of the set of calls.
+            flags: 0, unless the provider knows some.
 
-        Raises NoSys for a name that the provider does not have, BadFlags. Source: fi_open_ops(3).
+        Raises:
+            NoSys: The provider has no calls of that name.
+            BadFlags: Unknown flags.
+
+        Source: fi_open_ops(3).
         """
         op = f"{self._called}.open_ops"
         _handle.check(self, op)  # type: ignore[arg-type]
@@ -75,11 +84,15 @@ class Controlled:
     def set_ops(self, name: str, ops: Any, flags: int = 0) -> None:
         """Replace the provider's own calls by calls of the application (fi_set_ops).
 
-        name    of the set of calls.
-        ops     the calls.
-        flags   0, unless the provider knows some.
+        Args:
+            name: Name of the set of calls.
+            ops: The calls.
+            flags: 0, unless the provider knows some.
 
-        Raises NoSys for a name that the provider does not have. Source: fi_set_ops(3).
+        Raises:
+            NoSys: The provider has no calls of that name.
+
+        Source: fi_set_ops(3).
         """
         op = f"{self._called}.set_ops"
         _handle.check(self, op)  # type: ignore[arg-type]

@@ -18,7 +18,8 @@ _ENTRIES = 16
 class ProgressThread:
     """Reads `cq`, whose completions nobody needs, until `close` or until the queue is closed. Starts at once.
 
-    between   called between two waits, ten times a second or more often; must not raise.
+    Args:
+        between: Called between two waits, ten times a second or more often; must not raise.
     """
 
     def __init__(self, cq: Any, name: str, between: Callable[[], None] | None = None) -> None:

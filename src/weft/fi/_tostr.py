@@ -56,9 +56,13 @@ _KINDS: dict[int, type[Any]] = {
 def tostr(data: Any, datatype: int) -> str:
     """A value as text, with C's names (fi_tostr).
 
-    datatype   what data is: `fi.TYPE_CAPS`, `fi.TYPE_MR_MODE`, `fi.TYPE_INFO` ...
+    Args:
+        datatype: The type of data: `fi.TYPE_CAPS`, `fi.TYPE_MR_MODE`, `fi.TYPE_INFO` ...
 
-    Raises InvalidArgument for an unknown datatype. Source: fi_fabric(3) fi_tostr.
+    Raises:
+        InvalidArgument: `datatype` is unknown.
+
+    Source: fi_fabric(3) fi_tostr.
     """
     if datatype == Type.TYPE_VERSION:
         from .attrs import LIBRARY_VERSION

@@ -86,8 +86,10 @@ def _inject(name: str) -> Any:
 class AsyncEndpoint:
     """An endpoint whose calls are awaited.
 
-    ep   an enabled endpoint or an alias. Its queues are open for waiting by descriptor (WAIT_FD), without selective
-         completion, and nobody else reads them: this object reads all completions. Closing this object closes neither.
+    Args:
+        ep: An enabled endpoint or an alias. Its queues are open for waiting by descriptor (WAIT_FD), without selective
+            completion, and nobody else reads them: this object reads all completions. Closing this object closes
+            neither.
 
     Each call returns its completion: the entry that the queue would give, with the context of the call. A failed
     operation raises the error of its entry (`CqErrEntry.exception`). While a queue is full, the call waits for room. If

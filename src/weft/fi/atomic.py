@@ -26,8 +26,9 @@ __all__ = ["AtomicAttr", "Ioc", "MsgAtomic", "RmaIoc", "datatype_of", "datatype_
 class Ioc:
     """Local elements of an atomic (struct fi_ioc).
 
-    addr    C-contiguous buffer, or (address, length), of the elements.
-    count   elements; None for as many as the buffer holds.
+    Attributes:
+        addr: C-contiguous buffer, or (address, length), of the elements.
+        count: Elements; None for as many as the buffer holds.
 
     Source: fi_atomic(3) "Base Atomic Functions".
     """
@@ -40,9 +41,10 @@ class Ioc:
 class RmaIoc:
     """Remote elements of an atomic (struct fi_rma_ioc).
 
-    addr    as RmaIov.addr; a multiple of the datatype's size.
-    count   elements.
-    key     the region's remote key.
+    Attributes:
+        addr: As RmaIov.addr; a multiple of the datatype's size.
+        count: Elements.
+        key: The region's remote key.
 
     Source: fi_atomic(3) "Base Atomic Functions".
     """
@@ -56,10 +58,12 @@ class RmaIoc:
 class MsgAtomic:
     """An atomic in full (struct fi_msg_atomic), for `Endpoint.atomicmsg` and its fetch and compare forms.
 
-    msg_iov    local operands: `Ioc`s or buffers.
-    rma_iov    remote elements; the counts of both sides add up to the same.
-    addr       the peer.
-    datatype, op   `fi.UINT64`, `fi.SUM` ...
+    Attributes:
+        msg_iov: Local operands: `Ioc`s or buffers.
+        rma_iov: Remote elements; the counts of both sides add up to the same.
+        addr: The peer.
+        datatype: `fi.UINT64` ...
+        op: `fi.SUM` ...
 
     The other fields are as in `MsgRma`. Source: fi_atomic(3) "Base Atomic Functions".
     """
@@ -80,8 +84,9 @@ class MsgAtomic:
 class AtomicAttr:
     """What a query returns (struct fi_atomic_attr).
 
-    count   maximum elements of a call.
-    size    bytes of one element.
+    Attributes:
+        count: Maximum elements of a call.
+        size: Bytes of one element.
     """
 
     count: int
@@ -102,10 +107,15 @@ def query(
 ) -> AtomicAttr:
     """Check that the NIC supports an operation on a datatype, and return its limits.
 
-    family   0 base, 1 fetch, 2 compare.
-    limit    (datatype, op, family) -> (elements that one call may hold, bytes of an element); an endpoint has its own.
+    Args:
+        family: 0 base, 1 fetch, 2 compare.
+        limit: (datatype, op, family) -> (elements that one call may hold, bytes of an element); an endpoint has its
+            own.
 
-    Raises NotSupported, naming the pair. Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
+    Raises:
+        NotSupported: The message names the datatype and the operation.
+
+    Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
     """
     if datatype not in _NUMBERS or op not in _OPS:
         raise refusals.refuse(

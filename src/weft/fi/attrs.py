@@ -187,12 +187,19 @@ class NicAttr(Table):
 class Info(Table):
     """An endpoint that a provider offers, or hints for one (struct fi_info). Source: fi_getinfo(3).
 
-    caps, mode            capabilities; duties of the application.
-    addr_format           format of the two addresses.
-    src_addr, dest_addr   in `addr_format`: a str for FI_ADDR_STR.
-    handle                returned unchanged from the hints.
-    tx_attr rx_attr ep_attr domain_attr fabric_attr   the parts; None in hints counts as zeros.
-    nic                   the NIC of the endpoint; ignored in hints.
+    Attributes:
+        caps: Capabilities.
+        mode: Duties of the application.
+        addr_format: Format of the two addresses.
+        src_addr: The endpoint's address, in `addr_format`: a str for FI_ADDR_STR.
+        dest_addr: The peer's address, likewise.
+        handle: Returned unchanged from the hints.
+        tx_attr: Attributes of the transmit side; None in hints counts as zeros, as in the next four attributes.
+        rx_attr: Attributes of the receive side.
+        ep_attr: Attributes of the endpoint.
+        domain_attr: Attributes of the domain.
+        fabric_attr: Attributes of the fabric.
+        nic: The NIC of the endpoint; ignored in hints.
     """
 
     caps: int = number(Flag)

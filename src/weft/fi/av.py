@@ -28,9 +28,10 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     An inserted address gets the lowest free index, from 0; both types work that way (fi_av(3) asks FI_AV_MAP to follow
     FI_AV_TABLE).
 
-    reverse_lookups   how often the fi_addr of a sender's address was searched, for completions with FI_SOURCE. With
-                      FI_SYMMETRIC (a promise that the tables of all processes have the same entries, their own address
-                      included) messages name their sender by its fi_addr, and only that entry is compared.
+    Attributes:
+        reverse_lookups: Number of searches for the fi_addr of a sender's address, for completions with FI_SOURCE. With
+            FI_SYMMETRIC (a promise that the tables of all processes have the same entries, their own address included)
+            messages name their sender by its fi_addr, and only that entry is compared.
 
     Thread safety: any thread. Source: fi_av(3).
     """
@@ -96,10 +97,15 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Report insertions to an event queue (fi_av_bind; deprecated). For vectors opened with `fi.EVENT`.
 
-        eq      is held until the vector is closed.
-        flags   0.
+        Args:
+            eq: The event queue; held until the vector is closed.
+            flags: 0.
 
-        Raises BadFlags, BadState (the vector or the queue is closed). Source: fi_av(3) fi_av_bind.
+        Raises:
+            BadFlags: Unknown flags.
+            BadState: The vector or the queue is closed.
+
+        Source: fi_av(3) fi_av_bind.
         """
         _handle.check(self, "av.bind")
         if not self.domain.policy.vectors.binds:
@@ -148,19 +154,25 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     ) -> int | list[int]:
         """Insert addresses (fi_av_insert).
 
-        addr      an address from `Endpoint.getname()`, or several. `(host, port)`, a struct sockaddr_in or sockaddr_in6
-                  mean endpoint number `port` of the process that listens at that host and port.
-        count     number of addresses to read; None: all.
-        flags     `fi.MORE` (a hint). `fi.SYNC_ERR`: context is a list that receives an error number for each address,
-                  0 for those inserted; bad addresses then do not raise.
-        context   of the event, for a vector opened with `fi.EVENT`.
-        fi_addr   with the flag `fi.AUTH_KEY`, required on a domain opened with `fi.AV_AUTH_KEY`: the authorization key
-                  of these peers, from insert_auth_key. With the flag `fi.AV_USER_ID`: the peer's id in completions, or
-                  a list with an id for each address.
+        Args:
+            addr: An address from `Endpoint.getname()`, or several. `(host, port)`, a struct sockaddr_in or sockaddr_in6
+                mean endpoint number `port` of the process that listens at that host and port.
+            count: Number of addresses to read; None: all.
+            flags: `fi.MORE` (a hint). `fi.SYNC_ERR`: context is a list that receives an error number for each address,
+                0 for those inserted; bad addresses then do not raise.
+            context: The context of the event, for a vector opened with `fi.EVENT`.
+            fi_addr: With the flag `fi.AUTH_KEY`, required on a domain opened with `fi.AV_AUTH_KEY`: the authorization
+                key of these peers, from insert_auth_key. With the flag `fi.AV_USER_ID`: the peer's id in completions,
+                or a list with an id for each address.
 
-        Returns the fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
-        Raises InvalidArgument (a bad address; nothing is inserted), NoEq (opened with `fi.EVENT`, no event
-        queue bound), BadFlags.
+        Returns:
+            The fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
+
+        Raises:
+            InvalidArgument: A bad address; nothing is inserted.
+            NoEq: The vector was opened with `fi.EVENT`, and no event queue is bound.
+            BadFlags: Unknown flags.
+
         Source: fi_av(3) fi_av_insert.
         """
         _handle.check(self, "av.insert")
@@ -230,11 +242,19 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def insertsvc(self, node: str | None, service: str | None = None, flags: int = 0, context: Any = None) -> int:
         """Insert an address given as node and service, as for getinfo (fi_av_insertsvc).
 
-        node      NIC: `"weft0"`, `"0"`, or a whole address string; or another host: `"host"`, `"host:port"`.
-        service   the endpoint's number at that node, as text. With a `"host"`: the port, and the endpoint's number.
+        Args:
+            node: NIC: `"weft0"`, `"0"`, or a whole address string; or another host: `"host"`, `"host:port"`.
+            service: The endpoint's number at that node, as text. With a `"host"`: the port, and the endpoint's number.
 
-        Returns the fi_addr. Raises InvalidArgument (neither was given; no endpoint is named), NotAvailable (no such NIC
-        or number), and as `insert`. Source: fi_av(3) fi_av_insertsvc.
+        Returns:
+            The fi_addr.
+
+        Raises:
+            InvalidArgument: Neither was given, no endpoint is named, or the address is bad.
+            NotAvailable: There is no such NIC or number.
+            NoEq: As `insert`.
+
+        Source: fi_av(3) fi_av_insertsvc.
         """
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
@@ -283,10 +303,14 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
         """Set the id that completions report for a peer in place of its fi_addr (fi_av_set_user_id).
 
-        user_id   any number of 64 bits; until it is set, completions report `fi.ADDR_NOTAVAIL`.
-        flags     0, or `fi.AUTH_KEY`: fi_addr is that of an authorization key, which errors of unknown senders report.
+        Args:
+            user_id: Any number of 64 bits; until it is set, completions report `fi.ADDR_NOTAVAIL`.
+            flags: 0, or `fi.AUTH_KEY`: fi_addr is that of an authorization key, which errors of unknown senders report.
 
-        Raises InvalidArgument (a vector opened without `fi.AV_USER_ID`; a fi_addr that is not in use), BadFlags.
+        Raises:
+            InvalidArgument: The vector was opened without `fi.AV_USER_ID`, or the fi_addr is not in use.
+            BadFlags: Unknown flags.
+
         Source: fi_av(3) fi_av_set_user_id.
         """
         op = "av.set_user_id"
@@ -338,12 +362,17 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
         """Remove addresses (fi_av_remove). Their fi_addr may be given to other addresses later.
 
-        fi_addr   one number, or several.
-        count     how many of several are removed; None for all.
-        flags     `fi.AUTH_KEY`: the numbers are those of authorization keys.
+        Args:
+            fi_addr: One number, or several.
+            count: How many of several are removed; None for all.
+            flags: `fi.AUTH_KEY`: the numbers are those of authorization keys.
 
-        Raises InvalidArgument for a fi_addr that is not in use, Busy for a key that a peer or an enabled endpoint uses,
-        BadFlags. Source: fi_av(3) fi_av_remove.
+        Raises:
+            InvalidArgument: A fi_addr is not in use.
+            Busy: A peer or an enabled endpoint uses the key.
+            BadFlags: Unknown flags.
+
+        Source: fi_av(3) fi_av_remove.
         """
         _handle.check(self, "av.remove")
         _args.whole("av.remove", flags=flags)
@@ -382,11 +411,15 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def av_set(self, attr: AvSetAttr, context: Any = None) -> AvSet:
         """An ordered set of addresses of this vector, for collective groups (fi_av_set).
 
-        attr      the first members; `fi.AvSetAttr()` for an empty set.
-        context   kept as `AvSet.context`.
+        Args:
+            attr: The first members; `fi.AvSetAttr()` for an empty set.
+            context: Kept as `AvSet.context`.
 
-        Raises InvalidArgument (a range of a vector of type AV_MAP, half a range, a communication key of a wrong size),
-        BadFlags. Source: fi_av_set(3) fi_av_set.
+        Raises:
+            InvalidArgument: A range of a vector of type AV_MAP, half a range, a communication key of a wrong size.
+            BadFlags: Unknown flags.
+
+        Source: fi_av_set(3) fi_av_set.
         """
         _handle.check(self, "av_set")
         _handle.expect(attr, AvSetAttr, "av_set", "attr")
@@ -410,13 +443,20 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
         """Insert an authorization key (fi_av_insert_auth_key), before an endpoint of the vector is enabled.
 
-        auth_key        bytes, in the provider's format.
-        auth_key_size   number of bytes; 0 for all.
-        flags           0.
+        Args:
+            auth_key: Bytes, in the provider's format.
+            auth_key_size: Number of bytes; 0 for all.
+            flags: 0.
 
-        Returns the key's fi_addr, numbered separately from peers; for a known key the same number again.
-        Raises InvalidArgument (no key; a domain opened without `fi.AV_AUTH_KEY`), NoSpace (more than
-        domain_attr.max_ep_auth_key), Busy (an endpoint of the vector is enabled), BadFlags.
+        Returns:
+            The key's fi_addr, numbered separately from peers; a known key gets the same number again.
+
+        Raises:
+            InvalidArgument: There is no key, or the domain was opened without `fi.AV_AUTH_KEY`.
+            NoSpace: More keys than domain_attr.max_ep_auth_key.
+            Busy: An endpoint of the vector is enabled.
+            BadFlags: Unknown flags.
+
         Source: fi_av(3) fi_av_insert_auth_key.
         """
         op = "av.insert_auth_key"

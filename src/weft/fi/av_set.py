@@ -23,14 +23,17 @@ _FLAGS = sum(int(one) for one in AvSetFlag)
 class AvSetAttr:
     """The first members of a set (struct fi_av_set_attr).
 
-    count           expected number of members. Provider cxi: most members taken from the range, at least 1 with one.
-    start_addr, end_addr   a range of fi_addr, both ends included; both `fi.ADDR_NOTAVAIL`: none. Numbers of the range
-                    that are not in use are skipped. Only for vectors of type `fi.AV_TABLE`.
-    stride          distance of successive members; 0 means 1. Without a range: 0 or 1.
-    comm_key_size   bytes of comm_key; 0 for all of it.
-    comm_key        bytes in the provider's format, or None. Provider cxi: `cxi.CollCommKey`.
-    flags           `fi.UNIVERSE`: all addresses of the vector; range, count and stride are ignored. `fi.BARRIER_SET`
-                    and the like are hints.
+    Attributes:
+        count: Expected number of members. Provider cxi: most members taken from the range; at least 1 if there is a
+            range.
+        start_addr: First fi_addr of a range; `fi.ADDR_NOTAVAIL` here and in end_addr: no range. Numbers of the range
+            that are not in use are skipped. Only for vectors of type `fi.AV_TABLE`.
+        end_addr: Last fi_addr of the range.
+        stride: Distance of successive members; 0 means 1. Without a range: 0 or 1.
+        comm_key_size: Bytes of comm_key; 0 for all of it.
+        comm_key: Bytes in the provider's format, or None. Provider cxi: `cxi.CollCommKey`.
+        flags: `fi.UNIVERSE`: all addresses of the vector; range, count and stride are ignored. `fi.BARRIER_SET` and the
+            like are hints.
 
     Source: fi_av_set(3) fi_av_set_attr.
     """
@@ -160,10 +163,14 @@ class AvSet(_handle.LifeInDomain):
     def insert(self, addr: int) -> None:
         """Append an address (fi_av_set_insert).
 
-        addr   a fi_addr; whether it is in use is checked when a group is joined.
+        Args:
+            addr: A fi_addr; whether it is in use is checked when a group is joined.
 
-        Raises InvalidArgument for one that is in the set already, NotPermitted while a group of the provider cxi uses
-        the set. Source: fi_av_set(3) fi_av_set_insert.
+        Raises:
+            InvalidArgument: The address is in the set already.
+            NotPermitted: A group of the provider cxi uses the set.
+
+        Source: fi_av_set(3) fi_av_set_insert.
         """
         op = "av_set.insert"
         self._changing(op)
@@ -190,9 +197,14 @@ class AvSet(_handle.LifeInDomain):
     def union(self, src: AvSet) -> None:
         """Append the addresses of another set that this one has not (fi_av_set_union).
 
-        src   a set of the same vector; it does not change.
+        Args:
+            src: A set of the same vector; it does not change.
 
-        Raises InvalidArgument for a set of another vector, NotPermitted as `insert`. Source: fi_av_set(3).
+        Raises:
+            InvalidArgument: `src` is a set of another vector.
+            NotPermitted: As `insert`.
+
+        Source: fi_av_set(3).
         """
         self._combine("av_set.union", src, lambda mine, theirs: [*mine, *(at for at in theirs if at not in mine)])
 

@@ -144,9 +144,14 @@ class PassiveEndpoint(_handle.Life):
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Set the event queue for connection requests (fi_pep_bind), before listen().
 
-        flags   0.
+        Args:
+            flags: 0.
 
-        Raises BadFlags, InvalidArgument (not an event queue; bound already), WrongDomain (a queue of another fabric).
+        Raises:
+            BadFlags: Unknown flags.
+            InvalidArgument: `fid` is not an event queue, or a queue is bound already.
+            WrongDomain: The queue is of another fabric.
+
         Source: fi_endpoint(3) fi_pep_bind.
         """
         op = "pep.bind"
@@ -218,10 +223,14 @@ class PassiveEndpoint(_handle.Life):
     def reject(self, handle: ConnectionRequest, param: Any = None, paramlen: int | None = None) -> None:
         """Turn a request down (fi_reject): its sender gets an error event, ECONNREFUSED, with the private data.
 
-        handle   `info.handle` of the CONNREQ event.
-        param    up to 256 B of private data; the first paramlen bytes are sent.
+        Args:
+            handle: `info.handle` of the CONNREQ event.
+            param: Private data for the sender, up to 256 B.
+            paramlen: Bytes of `param` to send; None: all.
 
-        Raises InvalidArgument (not a request to this endpoint, a request answered already, too much data).
+        Raises:
+            InvalidArgument: Not a request to this endpoint, a request answered already, too much data.
+
         Source: fi_cm(3) fi_reject.
         """
         op = "pep.reject"
@@ -275,7 +284,8 @@ def _to(address: Address) -> tuple[int, int, int]:
 class Connection:
     """The state of one connected endpoint. `Endpoint`'s calls of fi_cm(3) and messages of the peer change it.
 
-    state   "idle", "connecting", "accepting", "connected", "shut down".
+    Attributes:
+        state: "idle", "connecting", "accepting", "connected", "shut down".
     """
 
     # A Connection holds no reference to its endpoint: the garbage collector would not find that cycle, because it does

@@ -21,13 +21,11 @@ __all__ = ["Counter"]
 class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
     """Counts completed operations and failed operations (struct fid_cntr). Made by `Domain.cntr_open`.
 
-    read(), readerr()            the success value and the error value.
-    add(n), set(n)               change the success value; adderr(n), seterr(n) the error value.
-    wait(threshold, timeout)     until the success value is at least threshold; timeout in seconds, None: no limit.
-    fd                           readable after a change (wait_obj=fi.WAIT_FD), else -1.
+    `read()` returns the success value, which `add(n)` and `set(n)` change; `readerr()` returns the error value, which
+    `adderr(n)` and `seterr(n)` change. `wait(threshold, timeout)` waits until the success value is at least threshold,
+    for timeout seconds (None: no limit). `wait` raises TimedOut when the time is over, and Available when the error
+    value changed instead. The descriptor `fd` is readable after a change (wait_obj=fi.WAIT_FD); otherwise it is -1.
 
-
-    `wait` raises TimedOut when the time is over, and Available when the error value changed instead.
     The provider limits the values; a counter saturates at its largest value, and larger arguments are refused.
     Thread safety: any thread. Source: fi_cntr(3).
     """

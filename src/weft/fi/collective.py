@@ -22,11 +22,12 @@ __all__ = ["CollectiveAttr", "query_collective"]
 class CollectiveAttr:
     """A query about a collective, and its answer (struct fi_collective_attr).
 
-    op              the operator of a reduction: `fi.SUM` ...; ignored for others.
-    datatype        of the elements; `fi.VOID` for a barrier.
-    datatype_attr   answer: most elements of a call (count), bytes of one (size).
-    max_members     answer: most members of a group.
-    mode            reserved: 0.
+    Attributes:
+        op: The operator of a reduction: `fi.SUM` ...; ignored for others.
+        datatype: Type of the elements; `fi.VOID` for a barrier.
+        datatype_attr: Answer: most elements of a call (count), bytes of one (size).
+        max_members: Answer: most members of a group.
+        mode: Reserved: 0.
 
     Source: fi_collective(3) "Query Collective Attributes".
     """

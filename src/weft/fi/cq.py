@@ -38,9 +38,10 @@ class CqEntry(NamedTuple):
 class CqMsgEntry(NamedTuple):
     """A completion in FI_CQ_FORMAT_MSG.
 
-    op_context   the context of the operation.
-    flags        completion flags: `fi.RMA | fi.WRITE` ...
-    len          bytes that the operation moved, or that a receive took; 0 where it failed.
+    Attributes:
+        op_context: The context of the operation.
+        flags: Completion flags: `fi.RMA | fi.WRITE` ...
+        len: Bytes that the operation moved, or that a receive took; 0 if the operation failed.
     """
 
     op_context: Any
@@ -54,8 +55,9 @@ class CqMsgEntry(NamedTuple):
 class CqDataEntry(NamedTuple):
     """A completion in FI_CQ_FORMAT_DATA: as CqMsgEntry, with
 
-    buf    address of a received message, or 0: some providers tell it only of multi-receives.
-    data   remote CQ data, where flags has `fi.REMOTE_CQ_DATA`.
+    Attributes:
+        buf: Address of a received message, or 0: some providers give the address of multi-receives only.
+        data: Remote CQ data, where flags has `fi.REMOTE_CQ_DATA`.
     """
 
     op_context: Any
@@ -85,14 +87,18 @@ class CqTaggedEntry(NamedTuple):
 class CqErrEntry(NamedTuple):
     """An operation that failed (struct fi_cq_err_entry). Made by `CompletionQueue.readerr`.
 
-    op_context, flags, data   as in CqDataEntry. len, buf and tag are 0, but for receives: there len is what was stored.
-    err          error number: `fi.EKEYREJECTED`, `fi.EACCES` ...
-    prov_errno   the provider's reason; `CompletionQueue.strerror` puts it in words.
-    err_data     bytes of a text: the request, and what the NIC found. Of EADDRNOTAVAIL: the sender's address.
-    olen         bytes that were not moved; of a receive that was too short, the bytes that did not fit.
-    src_addr     fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
-    status       `fi.Status`: how the NIC ended the operation, the same under every provider. Not in struct
-                 fi_cq_err_entry.
+    Attributes:
+        op_context: As in CqDataEntry.
+        flags: As in CqDataEntry.
+        data: As in CqDataEntry.
+        len: Of a receive, the bytes that were stored; otherwise 0, as are buf and tag.
+        err: Error number: `fi.EKEYREJECTED`, `fi.EACCES` ...
+        prov_errno: The provider's reason; `CompletionQueue.strerror` puts it in words.
+        err_data: Bytes of a text: the request, and what the NIC found. Of EADDRNOTAVAIL: the sender's address.
+        olen: Bytes that were not moved; of a receive that was too short, the bytes that did not fit.
+        src_addr: fi_addr of the peer, or `fi.ADDR_NOTAVAIL`.
+        status: `fi.Status`: how the NIC ended the operation, the same under every provider. Not in struct
+            fi_cq_err_entry.
 
     Source: fi_cq(3) "fi_cq_readerr".
     """
@@ -153,12 +159,11 @@ _nic.set_entry_types(CqEntry, CqMsgEntry, CqDataEntry, CqTaggedEntry, CqErrEntry
 class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore):
     """A queue of completions (struct fid_cq). Made by `Domain.cq_open`.
 
-    read(count=64)                       a list of at most count completions; empty if there is none.
-    readfrom(count=64)                   the same as (completion, fi_addr of the source) pairs.
-    sread(count, cond, timeout)          waits for a completion; timeout in seconds, None: no limit.
-    readerr(flags=0)                     the error entry at the head, a CqErrEntry.
-    signal()                             wakes one waiting sread.
-    fd                                   readable when there is something to read (wait_obj=fi.WAIT_FD), else -1.
+    `read(count)` returns a list of at most count completions, `readfrom(count)` a list of pairs (completion, fi_addr of
+    the source); an empty queue gives an empty list. `sread(count, cond, timeout)` waits for a completion, for timeout
+    seconds (None: no limit). `readerr()` returns the error entry at the head, a CqErrEntry. `signal()` wakes one
+    waiting sread. The descriptor `fd` is readable when the queue is not empty (wait_obj=fi.WAIT_FD); otherwise it is
+    -1.
 
     A full queue accepts no further entries of peers' writes with data (REMOTE_CQ_DATA). With resource management
     (RM_ENABLED, as the provider offers it) such writes wait at their initiators, in order, until the queue has been
@@ -261,8 +266,9 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """The text of a provider error number of `readerr` (fi_cq_strerror).
 
-        prov_errno   `CqErrEntry.prov_errno`.
-        err_data     `CqErrEntry.err_data`; if given, its text is returned.
+        Args:
+            prov_errno: `CqErrEntry.prov_errno`.
+            err_data: `CqErrEntry.err_data`; if given, its text is returned.
 
         Source: fi_cq(3) fi_cq_strerror.
         """

@@ -142,11 +142,14 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     def endpoint(self, info: Info | None = None, context: Any = None) -> Endpoint:
         """Open an endpoint (fi_endpoint), disabled.
 
-        info      from getinfo, copied; None: the Info of the domain.
-        context   any object, kept as `ep.context`.
+        Args:
+            info: An Info from getinfo, copied; None: the Info of the domain.
+            context: Any object, kept as `ep.context`.
 
-        Raises InvalidArgument (a type that is not the domain's; capabilities, op_flags or sizes that no offer has),
-        BadState (the domain is closed).
+        Raises:
+            InvalidArgument: The type is not the domain's, or no offer has the capabilities, op_flags or sizes.
+            BadState: The domain is closed.
+
         Source: fi_endpoint(3) fi_endpoint.
         """
         _handle.check(self, "endpoint")
@@ -167,13 +170,20 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     ) -> AddressVector:
         """Open an address vector (fi_av_open).
 
-        type                 `fi.AV_TABLE` or `fi.AV_MAP`; by default the domain's.
-        count, ep_per_node   hints: how many addresses will be inserted.
-        rx_ctx_bits          0: there are no scalable endpoints.
-        name                 None: vectors are not shared between processes.
-        flags                `fi.EVENT`: insertions are reported to an event queue (deprecated).
+        Args:
+            type: `fi.AV_TABLE` or `fi.AV_MAP`; by default the domain's.
+            count: A hint: how many addresses will be inserted.
+            ep_per_node: A hint: how many endpoints a node has.
+            rx_ctx_bits: 0: there are no scalable endpoints.
+            name: None: vectors are not shared between processes.
+            flags: `fi.EVENT`: insertions are reported to an event queue (deprecated).
 
-        Raises BadFlags, NoSys (name), InvalidArgument (type, rx_ctx_bits). Source: fi_av(3) fi_av_open.
+        Raises:
+            BadFlags: Unknown flags.
+            NoSys: `name` is not None.
+            InvalidArgument: `type` or `rx_ctx_bits` is wrong.
+
+        Source: fi_av(3) fi_av_open.
         """
         _handle.check(self, "av_open")
         _args.whole("av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags)
@@ -203,15 +213,21 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     ) -> CompletionQueue:
         """Open a completion queue (fi_cq_open).
 
-        size       entries at least, up to 2**24; 0 for 1024.
-        format     `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (the default) or `_TAGGED`: the fields of an entry.
-        wait_obj   `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for sread and a descriptor; `fi.WAIT_NONE` for neither.
-                   (In C the default is WAIT_NONE.)
-        wait_cond  `fi.CQ_COND_THRESHOLD` gives the argument cond of sread its meaning.
-        flags, signaling_vector   `fi.AFFINITY` and a core: a hint, without effect.
+        Args:
+            size: Entries at least, up to 2**24; 0 for 1024.
+            format: `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (the default) or `_TAGGED`: the fields of an entry.
+            wait_obj: `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for sread and a descriptor; `fi.WAIT_NONE` for neither.
+                (In C the default is WAIT_NONE.)
+            wait_cond: `fi.CQ_COND_THRESHOLD` gives the argument cond of sread its meaning.
+            flags: `fi.AFFINITY`, or 0.
+            signaling_vector: With `fi.AFFINITY` a core: a hint, without effect.
 
-        Raises BadFlags, InvalidArgument (format, wait_cond, a size that is negative or too large), NoSys (another wait
-        object). Source: fi_cq(3) fi_cq_open.
+        Raises:
+            BadFlags: Unknown flags.
+            InvalidArgument: `format` or `wait_cond` is wrong, or `size` is negative or too large.
+            NoSys: Another wait object.
+
+        Source: fi_cq(3) fi_cq_open.
         """
         _handle.check(self, "cq_open")
         most = self.policy.queues.size_max
@@ -234,11 +250,17 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     ) -> Counter:
         """Open a counter (fi_cntr_open).
 
-        events     `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (a failure counts as one).
-        wait_obj   as for cq_open.
-        flags      0.
+        Args:
+            events: `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (a failure counts as one).
+            wait_obj: As for cq_open.
+            flags: 0.
 
-        Raises BadFlags, InvalidArgument (events), NoSys (another wait object). Source: fi_cntr(3) fi_cntr_open.
+        Raises:
+            BadFlags: Unknown flags.
+            InvalidArgument: `events` is wrong.
+            NoSys: Another wait object.
+
+        Source: fi_cntr(3) fi_cntr_open.
         """
         _handle.check(self, "cntr_open")
         _args.whole("cntr_open", events=events, flags=flags)
@@ -299,8 +321,9 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     ) -> MemoryRegion:
         """Register several buffers as one region (fi_mr_regv): offset 0 is the first byte of the first buffer.
 
-        iov     buffers; at most domain_attr.mr_iov_limit.
-        count   use only the first `count`; None for all.
+        Args:
+            iov: Buffers; at most domain_attr.mr_iov_limit.
+            count: Use only the first `count`; None for all.
 
         Other arguments and errors as for `mr_reg`. Source: fi_mr(3) fi_mr_regv.
         """
@@ -325,13 +348,22 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     def map_raw(self, base_addr: int, raw_key: bytes, key_size: int | None = None, flags: int = 0) -> int:
         """Turn a peer's raw key into a key for data transfers (fi_mr_map_raw).
 
-        base_addr, raw_key   from the peer's `MemoryRegion.raw_attr()`.
-        key_size             bytes of raw_key that are used; None for all.
-        flags                0.
+        Args:
+            base_addr: First value of the peer's `MemoryRegion.raw_attr()`.
+            raw_key: Second value of the peer's `raw_attr()`.
+            key_size: Bytes of raw_key that are used; None for all.
+            flags: 0.
 
-        Returns a key for transfers; under `fi.MR_RAW` transfers accept only such keys. Give the key back with
-        `unmap_key` before the domain is closed.
-        Raises InvalidArgument (not a raw key), BadFlags. Source: fi_mr(3) fi_mr_map_raw.
+        Returns:
+            A key for transfers; under `fi.MR_RAW` transfers accept only such keys.
+
+        Give the key back with `unmap_key` before the domain is closed.
+
+        Raises:
+            InvalidArgument: Not a raw key.
+            BadFlags: Unknown flags.
+
+        Source: fi_mr(3) fi_mr_map_raw.
         """
         _handle.check(self, "map_raw")
         self._has(Control.MAP_RAW_MR)
@@ -371,10 +403,16 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     def alloc(self, shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
         """A NumPy array in memory that peers on this host can map, for the fastest transfers.
 
-        shape, dtype   as numpy.empty; no object dtypes. C-contiguous, uninitialised.
+        Args:
+            shape: As for numpy.empty.
+            dtype: As for numpy.empty; no object dtypes.
 
         The memory lives as long as the array or a view of the array, also after the domain is closed.
-        Raises NoMemory, TypeError (dtype), BadState (the domain is closed).
+
+        Raises:
+            NoMemory: More than the machine has.
+            TypeError: `dtype` is wrong.
+            BadState: The domain is closed.
         """
         _handle.check(self, "alloc")
         return _process.array(shape, dtype, call="alloc", nic=self.policy.nic)
@@ -384,10 +422,15 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Report control events of the domain to an event queue (fi_domain_bind).
 
-        flags   0; or `fi.REG_MR`, which makes registrations asynchronous (deprecated): the region is made at once, and
-                is complete (has a key, can be reached by peers) when its MR_COMPLETE event is read.
+        Args:
+            flags: 0; or `fi.REG_MR`, which makes registrations asynchronous (deprecated): the region is made at once,
+                and is complete (has a key, can be reached by peers) when its MR_COMPLETE event is read.
 
-        Raises BadFlags, InvalidArgument (bound already). Source: fi_domain(3) fi_domain_bind, fi_mr(3).
+        Raises:
+            BadFlags: Unknown flags.
+            InvalidArgument: A queue is bound already.
+
+        Source: fi_domain(3) fi_domain_bind, fi_mr(3).
         """
         _handle.check(self, "domain.bind")
         if not isinstance(eq, EventQueue):
@@ -409,10 +452,16 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     def query_atomic(self, datatype: int, op: int, flags: int = 0) -> AtomicAttr:
         """Whether an atomic operation is supported, and on how many elements a call (fi_query_atomic).
 
-        datatype, op   `fi.UINT64`, `fi.SUM` ...
-        flags          0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
+        Args:
+            datatype: `fi.UINT64` ...
+            op: `fi.SUM` ...
+            flags: 0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
 
-        Raises NotSupported, naming the pair; BadFlags. Source: fi_atomic(3) fi_query_atomic.
+        Raises:
+            NotSupported: The message names the datatype and the operation.
+            BadFlags: Unknown flags.
+
+        Source: fi_atomic(3) fi_query_atomic.
         """
         _handle.check(self, "query_atomic")
         _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
@@ -430,11 +479,18 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     def query_collective(self, coll: int, attr: CollectiveAttr | None = None, flags: int = 0) -> CollectiveAttr:
         """Whether a collective is supported, and its limits (fi_query_collective).
 
-        coll    `fi.BARRIER`, `fi.BROADCAST`, `fi.ALLREDUCE` ...
-        attr    the operator and the datatype; None, for a barrier only. The call writes its answer to it.
-        flags   0.
+        Args:
+            coll: `fi.BARRIER`, `fi.BROADCAST`, `fi.ALLREDUCE` ...
+            attr: The operator and the datatype; None, for a barrier only. The call writes its answer to attr.
+            flags: 0.
 
-        Returns attr, or a new one for None. Raises NotSupported, naming the pair; InvalidArgument (attr None).
+        Returns:
+            `attr`, or a new CollectiveAttr for None.
+
+        Raises:
+            NotSupported: The message names the datatype and the operation.
+            InvalidArgument: `attr` is None, and `coll` is not a barrier.
+
         Source: fi_collective(3) "Query Collective Attributes".
         """
         op = "query_collective"

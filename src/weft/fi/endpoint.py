@@ -58,8 +58,6 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         barrier barrier2 broadcast reduce allreduce                                             fi_collective(3)
         cancel(context)                                                                         fi_cancel
 
-    caps, tx_size, inject_size, max_msg_size, iov_limit, rma_iov_limit   the values that it was opened with.
-
     A connected endpoint (`fi.EP_MSG`) has no address vector: bind an event queue, `connect(name)` or `accept()`, and
     read the CONNECTED event. Its transfers go to its peer; dest_addr is ignored.
 
@@ -154,13 +152,13 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     def bind(self, fid: CompletionQueue | Counter | AddressVector | EventQueue, flags: int = 0) -> None:
         """Associate the endpoint with a queue, a counter or an address vector (fi_ep_bind), before enable().
 
-        CompletionQueue   flags: `fi.TRANSMIT` (completions of this side's operations), `fi.RECV` (of what peers send),
-                          or both; with `fi.SELECTIVE_COMPLETION` only operations flagged `fi.COMPLETION` are reported.
-        Counter           flags, any of: `fi.READ`, `fi.WRITE` (operations of this side), `fi.REMOTE_READ`,
-                          `fi.REMOTE_WRITE` (of peers on this endpoint; needs `fi.RMA_EVENT`), `fi.SEND`, `fi.RECV`.
-        AddressVector, EventQueue   flags 0.
+        Args:
+            fid: The object; the endpoint holds it, and it cannot be closed before the endpoint.
+            flags: Of a completion queue `fi.TRANSMIT` (completions of this side's operations), `fi.RECV` (of what peers
+                send), or both; with `fi.SELECTIVE_COMPLETION` only operations flagged `fi.COMPLETION` are reported. Of
+                a counter any of `fi.READ`, `fi.WRITE` (operations of this side), `fi.REMOTE_READ`, `fi.REMOTE_WRITE`
+                (of peers on this endpoint; needs `fi.RMA_EVENT`), `fi.SEND`, `fi.RECV`. Of other objects 0.
 
-        The endpoint holds the bound objects; they cannot be closed before the endpoint.
         Raises BadFlags, BadState (enabled already), WrongDomain, InvalidArgument (bound already; another object).
         Source: fi_endpoint(3) fi_ep_bind.
         """
@@ -343,11 +341,9 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         return self._codec.emit(self._codec.public(self._address))
 
     def setname(self, addr: object) -> None:
-        """Choose the endpoint's address, before enable() (fi_setname).
+        """Choose the endpoint's address, in the form of `getname`, before enable() (fi_setname).
 
-        addr   as `getname` returns it; its NIC and VNI have to be the endpoint's.
-
-        Raises BadState after enable(), InvalidArgument. Source: fi_cm(3) fi_setname.
+        Raises BadState after enable(), InvalidArgument (another NIC or VNI than the endpoint's). Source: fi_cm(3).
         """
         _handle.check(self, "ep.setname")
         if not self.policy.binds.named:
@@ -373,8 +369,10 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         private data; or an error, ECONNREFUSED if the peer rejects (err_data has its private data) or no endpoint
         listens.
 
-        addr       from `PassiveEndpoint.getname()`; None: `info.dest_addr`.
-        param      up to 256 B of private data for the peer; paramlen bytes of it.
+        Args:
+            addr: An address from `PassiveEndpoint.getname()`; None: `info.dest_addr`.
+            param: Private data for the peer, up to 256 B.
+            paramlen: Bytes of `param` to send; None: all.
 
         Enables the endpoint. After a refusal the endpoint may connect again.
         Raises NotSupported (not an EP_MSG endpoint), NoEq (no event queue bound), InvalidArgument (no address, too much
@@ -398,11 +396,12 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         """Accept the request that the endpoint was opened with (fi_accept): `domain.endpoint(entry.info)` of a
         CONNREQ event. Both sides then read a CONNECTED event.
 
-        param      up to 256 B of private data for the peer; paramlen bytes of it.
+        Args:
+            param: Private data for the peer, up to 256 B.
+            paramlen: Bytes of `param` to send; None: all.
 
         Enables the endpoint. Raises NotSupported, NoEq, InvalidArgument (no request, a request answered already, too
-        much data).
-        Source: fi_cm(3) fi_accept.
+        much data). Source: fi_cm(3) fi_accept.
         """
         op = "ep.accept"
         self._connectable(op)
@@ -476,10 +475,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     # ---- options -----------------------------------------------------------------------------------------------------
 
     def getopt(self, level: int, optname: int) -> Any:
-        """An endpoint option (fi_getopt).
-
-        level     `fi.OPT_ENDPOINT`.
-        optname   `fi.OPT_MAX_MSG_SIZE`, `fi.OPT_INJECT_RMA_SIZE`, `fi.OPT_TX_SIZE` ...
+        """An endpoint option (fi_getopt): level `fi.OPT_ENDPOINT`, optname `fi.OPT_MAX_MSG_SIZE`, `fi.OPT_TX_SIZE` ...
 
         Raises NoProtocolOption. Source: fi_endpoint(3) "fi_getopt / fi_setopt".
         """
@@ -497,9 +493,10 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     def setopt(self, level: int, optname: int, optval: Any) -> None:
         """Set an endpoint option (fi_setopt).
 
-        level     `fi.OPT_ENDPOINT`.
-        optname   `fi.OPT_MIN_MULTI_RECV`: a buffer posted with MULTI_RECV ends when fewer bytes are left. Request other
-                  sizes in the hints of getinfo.
+        Args:
+            level: `fi.OPT_ENDPOINT`.
+            optname: `fi.OPT_MIN_MULTI_RECV`: a buffer posted with MULTI_RECV ends when fewer bytes are left. Request
+                other sizes in the hints of getinfo.
 
         Raises NoProtocolOption, and the provider's refusals of the value. Source: fi_endpoint(3).
         """
@@ -577,8 +574,9 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     def alias(self, flags: int = 0, context: Any = None) -> EndpointAlias:
         """Another view of the endpoint, with its own operation flags (fi_ep_alias).
 
-        flags     `fi.TRANSMIT` or `fi.RECV`, and the default flags of operations of that side.
-        context   any object, kept as `alias.context`.
+        Args:
+            flags: `fi.TRANSMIT` or `fi.RECV`, and the default flags of operations of that side.
+            context: Any object, kept as `alias.context`.
 
         Close the alias before the endpoint. Transfers of the alias run some Python code, those of the endpoint none.
         Raises InvalidArgument (no side, or both), BadFlags (flags that the provider does not have).

@@ -11,20 +11,21 @@ __all__ = ["EndpointStatistics", "MessageStatistics"]
 class EndpointStatistics:
     """A snapshot of `Endpoint.statistics`.
 
-    tx_pending   operations under way.
-    tx_size      maximum number of operations under way.
-    batches      groups of operations that FI_MORE held and that were begun together.
+    Attributes:
+        tx_pending: Operations under way.
+        tx_size: Maximum number of operations under way.
+        batches: Number of FI_MORE batches submitted.
 
     The next five are of the NIC's command queue; all 0 if the provider does not model one.
 
-    commands               commands put into the queue.
-    low_latency_commands   of these, the commands that took the low-latency ring.
-    doorbells              writes that told the NIC of the others, one for each command or batch.
-    write_backs            how often the NIC wrote back how far it had read the queue.
-    free_commands          slots that the program knows to be free, from the last write-back.
-
-    page_requests, page_timeouts   on-demand paging with a limit: missing pages that transfers requested in time, and
-                                   transfers that failed because more were missing.
+    Attributes:
+        commands: Commands put into the queue.
+        low_latency_commands: Commands that took the low-latency ring; part of `commands`.
+        doorbells: Writes that told the NIC of new commands, one for each command or batch.
+        write_backs: Number of times that the NIC wrote back its read position.
+        free_commands: Slots that the program knows to be free, from the last write-back.
+        page_requests: Missing pages that transfers requested in time, under on-demand paging with a limit.
+        page_timeouts: Transfers that failed because more pages than the limit were missing.
     """
 
     tx_pending: int
@@ -45,52 +46,60 @@ class MessageStatistics:
 
     Matching, of this endpoint's receives and its peers' messages:
 
-    mode          the match mode that the endpoint was enabled with: "unlimited", "hardware", "hybrid" or "software".
-    state         "hardware", "changing" or "software": where messages are matched now; "" for an endpoint that receives
-                  nothing, or is not enabled.
-    cause         of the last change or refusal: "", "no entry for a message", "no entry for a receive", "few entries",
-                  "many receives", "many messages".
-    posted        receives that wait for a message.
-    unexpected    messages that wait for a receive.
-    matched       messages that have found a posted receive.
-    kept          messages that had to wait for a receive.
-    refused       messages that were refused: their senders send them again.
-    flows         peers that have sent a message, each by address.
-    flows_by_index   of these, peers that name themselves by their fi_addr (FI_SYMMETRIC).
-
-    gets          rendezvous messages whose rest the NIC has fetched from the sender's buffer.
-    reads         messages whose rest was read by operations that the application's progress started.
-    reads_most    the most of these operations at a time.
+    Attributes:
+        mode: The match mode of the enabled endpoint: "unlimited", "hardware", "hybrid" or "software".
+        state: "hardware", "changing" or "software": where messages are matched now; "" for an endpoint that receives
+            nothing, or is not enabled.
+        cause: Cause of the last change or refusal: "", "no entry for a message", "no entry for a receive", "few
+            entries", "many receives", "many messages".
+        posted: Receives that wait for a message.
+        unexpected: Messages that wait for a receive.
+        matched: Messages that have found a posted receive.
+        kept: Messages that had to wait for a receive.
+        refused: Messages that were refused: their senders send them again.
+        flows: Peers that have sent a message, each by address.
+        flows_by_index: Flows whose peer names itself by its fi_addr (FI_SYMMETRIC).
+        gets: Rendezvous messages whose rest the NIC has fetched from the sender's buffer.
+        reads: Messages whose rest was read by operations that the application's progress started.
+        reads_most: The most such operations at one time.
 
     Buffers of messages without a receive (overflow buffers; request buffers when messages are matched by software):
 
-    buffers, buffers_posted, buffers_most   buffers that exist; of these, buffers ready for messages; the most so far.
-    buffers_registered   of the buffers that exist, those that the runtime of a device knows.
+    Attributes:
+        buffers: Buffers that exist.
+        buffers_posted: Buffers ready for messages.
+        buffers_most: The most buffers that have existed.
+        buffers_registered: Buffers that the runtime of a device knows.
 
     List entries of the service. All are 0 for an endpoint without a limit.
 
-    entries_of_receives, entries_of_messages, entries_of_buffers   entries that the endpoint has now.
-    entries_wanted   entries that would have sufficed for this endpoint so far.
-    changes          times that matching moved to software.
-    flow_controls    times that flow control began.
-    pauses           messages, or changes, that a lossless endpoint answered by pausing its senders.
-    onloaded         messages that gave their entries back to end flow control, or by a change to software.
-    no_entries       receives refused for want of an entry.
-    waiting          receives that wait for an entry (FI_PROTO_CXI_RNR).
-    append_attempts  attempts to post such receives again.
+    Attributes:
+        entries_of_receives: Entries that receives have now.
+        entries_of_messages: Entries that messages have now.
+        entries_of_buffers: Entries that buffers have now.
+        entries_wanted: Entries that would have sufficed for this endpoint so far.
+        changes: Times that matching moved to software.
+        flow_controls: Times that flow control began.
+        pauses: Messages, or changes, that a lossless endpoint answered by pausing its senders.
+        onloaded: Messages that gave their entries back to end flow control, or by a change to software.
+        no_entries: Receives refused for want of an entry.
+        waiting: Receives that wait for an entry (FI_PROTO_CXI_RNR).
+        append_attempts: Attempts to post such receives again.
 
     Sends of this endpoint:
 
-    tagged_ids, untagged_ids   messages that wait to be pulled by their receivers.
-    no_id            sends refused because as many wait as the provider allows.
-    no_id_bytes      the longest of these, in bytes.
-    stops            messages that a receiver has refused for the time being.
-    stopped          peers that take no messages at present.
-    stopped_s        seconds that the oldest of these has taken none.
-    stopped_dest     its fi_addr.
-    controls         control messages that arrived: a peer takes messages again.
-    control_slots    control messages that may wait for the application's progress; 0: none waits.
-    controls_dropped   control messages that found no slot: after a while the NIC sends the refused message again.
+    Attributes:
+        tagged_ids: Tagged messages that wait to be pulled by their receivers.
+        untagged_ids: Untagged messages that wait to be pulled.
+        no_id: Sends refused because as many wait as the provider allows.
+        no_id_bytes: Length of the longest refused send.
+        stops: Messages that a receiver has refused for the time being.
+        stopped: Peers that take no messages at present.
+        stopped_s: Seconds for which the peer that has been stopped longest has taken no messages.
+        stopped_dest: fi_addr of that peer.
+        controls: Control messages that arrived: a peer takes messages again.
+        control_slots: Control messages that may wait for the application's progress; 0: none waits.
+        controls_dropped: Control messages that found no slot: after a while the NIC sends the refused message again.
     """
 
     tagged_ids: int = 0

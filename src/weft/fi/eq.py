@@ -39,9 +39,10 @@ _PULLED_MAX = 64  # events taken from the NIC before the application reads them
 class EqEntry(NamedTuple):
     """An event of a control operation (struct fi_eq_entry).
 
-    fid       the object that the operation was called on.
-    context   of the operation.
-    data      a number that depends on the event: AV_COMPLETE has how many addresses were inserted.
+    Attributes:
+        fid: The object that the operation was called on.
+        context: Context of the operation.
+        data: A number that depends on the event: AV_COMPLETE has how many addresses were inserted.
     """
 
     fid: Any
@@ -52,9 +53,10 @@ class EqEntry(NamedTuple):
 class EqCmEntry(NamedTuple):
     """An event of a connection (struct fi_eq_cm_entry).
 
-    fid    CONNREQ: the PassiveEndpoint; CONNECTED, SHUTDOWN: the Endpoint.
-    info   CONNREQ: the Info with which to open an endpoint that accepts the request; else None.
-    data   private data of the peer.
+    Attributes:
+        fid: CONNREQ: the PassiveEndpoint; CONNECTED, SHUTDOWN: the Endpoint.
+        info: CONNREQ: the Info with which to open an endpoint that accepts the request; else None.
+        data: Private data of the peer.
     """
 
     fid: Any
@@ -65,9 +67,13 @@ class EqCmEntry(NamedTuple):
 class EqErrEntry(NamedTuple):
     """A control operation that failed (struct fi_eq_err_entry).
 
-    fid, context, data      as in EqEntry; a failed insertion has the index of its address in data.
-    err                     error number.
-    prov_errno, err_data    for `EventQueue.strerror`.
+    Attributes:
+        fid: As in EqEntry.
+        context: As in EqEntry.
+        data: As in EqEntry; a failed insertion has the index of its address here.
+        err: Error number.
+        prov_errno: The provider's error number, for `EventQueue.strerror`.
+        err_data: Details, for `EventQueue.strerror`.
     """
 
     fid: Any
@@ -121,9 +127,14 @@ class EventQueue(Controlled, _handle.Life):
     def read(self, flags: int = 0) -> tuple[int, Any] | None:
         """The next event as (event, entry), or None (fi_eq_read).
 
-        flags   `fi.PEEK` leaves the event in the queue.
+        Args:
+            flags: `fi.PEEK` leaves the event in the queue.
 
-        Raises Available while an error waits: read it with `readerr`. BadFlags. Source: fi_eq(3) fi_eq_read.
+        Raises:
+            Available: An error waits: read it with `readerr`.
+            BadFlags: Unknown flags.
+
+        Source: fi_eq(3) fi_eq_read.
         """
         _handle.check(self, "eq.read")
         self._known_flags("eq.read", flags, Flag.PEEK)
@@ -135,11 +146,17 @@ class EventQueue(Controlled, _handle.Life):
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
         """As `read`, but waits (fi_eq_sread).
 
-        timeout   seconds; None: no limit.
-        flags     as for `read`.
+        Args:
+            timeout: Seconds; None: no limit.
+            flags: As for `read`.
 
-        Raises Again when the time is over, InvalidArgument for a queue opened with WAIT_NONE, Available as `read`,
-        Canceled where another thread closed the queue. Source: fi_eq(3) fi_eq_sread.
+        Raises:
+            Again: The time is over.
+            InvalidArgument: The queue was opened with WAIT_NONE.
+            Available: As `read`.
+            Canceled: Another thread closed the queue.
+
+        Source: fi_eq(3) fi_eq_sread.
         """
         _handle.check(self, "eq.sread")
         _args.seconds("eq.sread", timeout=timeout)
@@ -176,9 +193,14 @@ class EventQueue(Controlled, _handle.Life):
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr).
 
-        flags   `fi.PEEK` leaves the error in the queue.
+        Args:
+            flags: `fi.PEEK` leaves the error in the queue.
 
-        Raises Again if there is no error entry, BadFlags. Source: fi_eq(3) fi_eq_readerr.
+        Raises:
+            Again: There is no error entry.
+            BadFlags: Unknown flags.
+
+        Source: fi_eq(3) fi_eq_readerr.
         """
         _handle.check(self, "eq.readerr")
         self._known_flags("eq.readerr", flags, Flag.PEEK)
@@ -195,10 +217,14 @@ class EventQueue(Controlled, _handle.Life):
     def write(self, event: int, entry: Any, flags: int = 0) -> None:
         """Insert the application's own event into the queue (fi_eq_write).
 
-        event   any number; `fi.NOTIFY` and the other events of fi_eq(3) are `fi.EqEvent`.
-        entry   what `read` returns with it: an EqEntry, or any object.
+        Args:
+            event: Any number; `fi.NOTIFY` and the other events of fi_eq(3) are `fi.EqEvent`.
+            entry: The object that `read` returns with the event: an EqEntry, or any object.
 
-        Raises InvalidArgument where the queue was opened without `fi.WRITE`. Source: fi_eq(3) fi_eq_write.
+        Raises:
+            InvalidArgument: The queue was opened without `fi.WRITE`.
+
+        Source: fi_eq(3) fi_eq_write.
         """
         _handle.check(self, "eq.write")
         self._known_flags("eq.write", flags, Flag(0))
@@ -211,7 +237,8 @@ class EventQueue(Controlled, _handle.Life):
     def post(self, event: int, entry: Any, on_read: Callable[[], None] | None = None) -> None:
         """Insert an event, for objects of Weft that report one. Not part of libfabric's interface.
 
-        on_read   called when the application reads the event, before `read` returns.
+        Args:
+            on_read: Called when the application reads the event, before `read` returns.
         """
         with self._changed:
             self._events.append((event, entry, on_read))
@@ -226,7 +253,9 @@ class EventQueue(Controlled, _handle.Life):
     def strerror(self, prov_errno: int, err_data: object = None) -> str:
         """What a provider error number means (fi_eq_strerror).
 
-        prov_errno, err_data   of an EqErrEntry.
+        Args:
+            prov_errno: `EqErrEntry.prov_errno`.
+            err_data: `EqErrEntry.err_data`.
         """
         _args.integer("eq.strerror", prov_errno=prov_errno)
         return self.fabric.provider.explain_error(operator.index(prov_errno), err_data)
@@ -251,8 +280,10 @@ class EventQueue(Controlled, _handle.Life):
     def _attach(self, token: int, owner: Any, policy: DomainPolicy) -> _nic.CmQueue:
         """The NIC's queue of an endpoint's connection messages. Not part of libfabric's interface.
 
-        policy  of the endpoint's domain, which has the NIC.
-        owner   its `_on_cm(eq, found)` is called under the queue's lock with each message that `CmQueue.pop` returns.
+        Args:
+            policy: Policy of the endpoint's domain, which has the NIC.
+            owner: Object whose `_on_cm(eq, found)` is called under the queue's lock with each message that
+                `CmQueue.pop` returns.
         """
         with self._changed:
             if self._fd < 0:

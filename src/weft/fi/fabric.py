@@ -24,9 +24,12 @@ __all__ = ["Fabric", "trywait"]
 class Fabric(_handle.Life):
     """A provider opened for use (struct fid_fabric).
 
-    attr   `info.fabric_attr` of an Info from getinfo; prov_name decides which provider.
+    Args:
+        attr: `info.fabric_attr` of an Info from getinfo; prov_name decides which provider.
 
-    Raises NoDevice if there is no such provider, or the provider has no such fabric.
+    Raises:
+        NoDevice: There is no such provider, or the provider has no such fabric.
+
     Thread safety: any thread. Source: fi_fabric(3) fi_fabric.
     """
 
@@ -61,12 +64,18 @@ class Fabric(_handle.Life):
     def domain(self, info: Info, flags: int = 0, context: Any = None) -> Domain:
         """Open a domain (fi_domain).
 
-        info   from getinfo. All bits of its domain_attr.mr_mode are in force, also bits that the provider does not
-               require. It is copied.
-        flags  0.
+        Args:
+            info: An Info from getinfo, copied. All bits of its domain_attr.mr_mode are in force, also bits that the
+                provider does not require.
+            flags: 0.
 
-        Raises NoDevice (no such domain), InvalidArgument (the provider requires an mr_mode bit that is not set; no
-        offer of the provider matches the Info), BadFlags. Source: fi_domain(3) fi_domain.
+        Raises:
+            NoDevice: No such domain.
+            InvalidArgument: The provider requires an mr_mode bit that is not set; no offer of the provider matches the
+                Info.
+            BadFlags: Unknown flags.
+
+        Source: fi_domain(3) fi_domain.
         """
         _handle.check(self, "domain")
         _handle.expect(info, Info, "domain", "info")
@@ -79,11 +88,17 @@ class Fabric(_handle.Life):
     ) -> EventQueue:
         """Open an event queue (fi_eq_open).
 
-        size       a hint: the queue grows as it needs.
-        flags      `fi.WRITE`: the application will write events of its own.
-        wait_obj   `fi.WAIT_UNSPEC` for sread, `fi.WAIT_FD` for sread and a descriptor, `fi.WAIT_NONE` for neither.
+        Args:
+            size: A hint: the queue grows as it needs.
+            flags: `fi.WRITE`: the application will write events of its own.
+            wait_obj: `fi.WAIT_UNSPEC` for sread, `fi.WAIT_FD` for sread and a descriptor, `fi.WAIT_NONE` for neither.
 
-        Raises BadFlags, InvalidArgument (a negative size), NoSys (another wait object). Source: fi_eq(3) fi_eq_open.
+        Raises:
+            BadFlags: Unknown flags.
+            InvalidArgument: A negative size.
+            NoSys: Another wait object.
+
+        Source: fi_eq(3) fi_eq_open.
         """
         _handle.check(self, "eq_open")
         _args.least("eq_open", _args.U64_MAX, size=size)
@@ -94,10 +109,14 @@ class Fabric(_handle.Life):
     def passive_ep(self, info: Info, context: Any = None) -> PassiveEndpoint:
         """Open an endpoint that listens for connection requests (fi_passive_ep).
 
-        info      from getinfo, of `fi.EP_MSG`. It is copied.
-        context   any object, kept as `pep.context`.
+        Args:
+            info: An Info from getinfo, of type `fi.EP_MSG`; copied.
+            context: Any object, kept as `pep.context`.
 
-        Raises InvalidArgument (an Info of another type). Source: fi_endpoint(3) fi_passive_ep.
+        Raises:
+            InvalidArgument: The Info is of another type.
+
+        Source: fi_endpoint(3) fi_passive_ep.
         """
         _handle.check(self, "passive_ep")
         _handle.expect(info, Info, "passive_ep", "info")
@@ -144,7 +163,8 @@ class Fabric(_handle.Life):
 def trywait(fabric: Fabric, fids: Iterable[CompletionQueue | Counter | EventQueue], count: int | None = None) -> None:
     """`Fabric.trywait` under C's name (fi_trywait).
 
-    count   number of the objects to check; None for all.
+    Args:
+        count: Number of the objects to check; None for all.
 
     Source: fi_poll(3) fi_trywait.
     """

@@ -42,13 +42,18 @@ _BLOCKLESS_RADIX = 4  # of members that are spread over hosts in no order
 class GroupStatistics:
     """One member's view of its group. Not part of libfabric's interface.
 
-    state       queued, gathering, agreed (all members have joined), joined, broken, closed.
-    posted, done   reductions of this member: begun, and completed.
-    frames      frames that this member has sent.   ignored   frames of others that fitted nothing.
-    children    members that send their contributions to this one.
-    radix, block   the tree: most children of a member, among members that follow each other and share a host.
-    multicast, root   the multicast address and the member at its root; None: the group has none.
-    number      of the group, the same for all members; 0 before they have agreed.
+    Attributes:
+        state: "queued", "gathering", "agreed" (all members have joined), "joined", "broken" or "closed".
+        posted: Reductions that this member has begun.
+        done: Reductions of this member that are complete.
+        frames: Frames that this member has sent.
+        ignored: Frames of other members that fitted nothing.
+        children: Members that send their contributions to this one.
+        radix: Most children of a member in the tree, among members of one block.
+        block: Members that follow each other and share a host.
+        multicast: The multicast address; None: the group has none.
+        root: The member at the root of the multicast address; None: the group has none.
+        number: Number of the group, the same for all members; 0 before they have agreed.
     """
 
     state: str
@@ -67,8 +72,9 @@ class GroupStatistics:
 class CollectiveGroup(_handle.LifeInDomain):
     """This endpoint's membership of a collective group (struct fid_mc). Made by `Endpoint.join_collective`.
 
-    addr      number that the calls of the group take as coll_addr (fi_mc_addr).
-    joined    True after the JOIN_COMPLETE event was read.
+    Attributes:
+        addr: Number that the calls of the group take as coll_addr (fi_mc_addr).
+        joined: True after the JOIN_COMPLETE event was read.
 
     Every member closes the group; until then its endpoint and its set cannot be closed. When a member closes it, or is
     lost, the other members' reductions, running and later ones, end as errors.
@@ -225,20 +231,30 @@ class Joins:
         """Join the collective group of a set's members (fi_join_collective). Every member of the set calls it, with an
         equal set in the same order; joins of one set follow each other in the order of the calls.
 
-        coll_addr   `fi.ADDR_NOTAVAIL`, or `set.addr()`, which is the same.
-        set         contains this endpoint; its addresses are in use in the endpoint's vector. It must not change, nor
-                    be closed, before the group.
-        flags       0; the provider cxi ignores them.
-        context     of the event.
+        Args:
+            coll_addr: `fi.ADDR_NOTAVAIL`, or `set.addr()`, which is the same.
+            set: A set that contains this endpoint, and addresses in use in the endpoint's vector. The set must not
+                change, nor be closed, before the group.
+            flags: 0; the provider cxi ignores them.
+            context: The context of the event.
 
-        Returns the group at once. It is usable after the event JOIN_COMPLETE, whose `fid` it is, in the endpoint's
-        event queue. The join makes progress when queues are read (without an engine thread). It ends as an error event
+        Returns:
+            The group, at once. It is usable after the event JOIN_COMPLETE, whose `fid` is the group, in the endpoint's
+            event queue.
+
+        The join makes progress when queues are read (without an engine thread). It ends as an error event
         (`eq.readerr`), at every member, if a member is lost or closes its endpoint, or if the Fabric Manager refuses:
         err is ECONNREFUSED (provider cxi: negative), err_data the reason, data JOIN_COMPLETE.
 
-        Raises InvalidArgument (another coll_addr; a set of another vector, without this endpoint, or with a number that
-        is not in use), BadState (the endpoint is not enabled), NoEq (no event queue bound), NotSupported (no
-        COLLECTIVE among the endpoint's capabilities), BadFlags. Source: fi_collective(3) fi_join_collective.
+        Raises:
+            InvalidArgument: `coll_addr` is another address, or `set` is of another vector, lacks this endpoint or has a
+                number that is not in use.
+            BadState: The endpoint is not enabled.
+            NoEq: No event queue bound.
+            NotSupported: COLLECTIVE is not among the endpoint's capabilities.
+            BadFlags: Unknown flags.
+
+        Source: fi_collective(3) fi_join_collective.
         """
         ep: Endpoint = self  # type: ignore[assignment]
         return _join(ep, coll_addr, set, flags, context)

@@ -60,23 +60,29 @@ def getinfo(
 ) -> list[Info] | Explanation:
     """Find endpoints that meet the hints (fi_getinfo).
 
-    version   interface version that the caller was written for, `fi.VERSION(2, 1)`; None: the library's. A newer one is
-              answered with the library's, in `fabric_attr.api_version`.
-    node      name or address to resolve: the destination, or with `fi.SOURCE` the local address. The provider defines
-              the names: "weft0", a host, a complete address string (FI_ADDR_STR, without a service); "cxi0".
-    service   the endpoint's number at that node, as text.
-    flags     `fi.SOURCE`, `fi.NUMERICHOST`, `fi.PROV_ATTR_ONLY`, `fi.RESCAN`.
-    hints     an Info with the requested values set; None requests all offers.
-    explain   return the `Explanation` of every candidate instead; getinfo then does not raise NoData.
+    Args:
+        version: Interface version that the caller was written for, `fi.VERSION(2, 1)`; None: the library's. A newer
+            version is answered with the library's, in `fabric_attr.api_version`.
+        node: Name or address to resolve: the destination, or with `fi.SOURCE` the local address. The provider defines
+            the names: "weft0", a host, a complete address string (FI_ADDR_STR, without a service); "cxi0".
+        service: The endpoint's number at that node, as text.
+        flags: `fi.SOURCE`, `fi.NUMERICHOST`, `fi.PROV_ATTR_ONLY`, `fi.RESCAN`.
+        hints: An Info with the requested values set; None requests all offers.
+        explain: Return the `Explanation` of every candidate instead; getinfo then does not raise NoData.
 
     The providers of a real libfabric, `ofi:tcp` ..., come after Weft's: in a call without hints, node and service; with
     hints that name one of them, or `ofi` for all; and where none of Weft's meets the hints. Other calls do not load it.
 
-    Returns a list of new Infos, best first; the caller owns them. If the hints name a threading or progress model or a
-    traffic class, the Infos have the same one.
-    Raises NoData (none matches; the message and `.explanation` say which hint rejected which candidate), BadFlags
-    (flags that fi_getinfo does not know), InvalidArgument (fi.SOURCE without node and service; an address string with a
-    service).
+    Returns:
+        A list of new Infos, best first; the caller owns them.
+
+    If the hints name a threading or progress model or a traffic class, the Infos have the same one.
+
+    Raises:
+        NoData: No offer matches; the message and `.explanation` say which hint rejected which candidate.
+        BadFlags: Flags that fi_getinfo does not know.
+        InvalidArgument: fi.SOURCE without node and service, or an address string with a service.
+
     Thread safety: any number of threads. Source: fi_getinfo(3).
     """
     if isinstance(version, Info):

@@ -345,10 +345,11 @@ _MODE_OF_CAPABILITY = ((MrMode.MR_HMEM, Flag.HMEM), (MrMode.MR_COLLECTIVE, Flag.
 def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) -> MrMode | str:
     """The mr_mode in force for the provider's required and the caller's offered bits, or the reason of a rejection.
 
-    required   bits that the provider needs.
-    asked      bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE exclude other bits.
-    mode       fi_info.mode of the hints (FI_LOCAL_MR).
-    version    interface version of the caller: before 1.5 a zero means "any".
+    Args:
+        required: Bits that the provider needs.
+        asked: Bits of the hints; FI_MR_BASIC and FI_MR_SCALABLE exclude other bits.
+        mode: fi_info.mode of the hints (FI_LOCAL_MR).
+        version: Interface version of the caller: before 1.5 a zero means "any".
 
     Source: fi_mr(3) from "FI_MR_LOCAL" to "Basic Memory Registration".
     """

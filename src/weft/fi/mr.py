@@ -36,14 +36,16 @@ _REMOTE, _ENDPOINT = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE), int(MrMode.MR_EN
 class MemoryRegion(Controlled, _nic.MemoryRegionCore):
     """Memory that peers may reach with a key (struct fid_mr).
 
-    key       remote key (fi_mr_key); `fi.KEY_NOTAVAIL` on a domain opened with `fi.MR_RAW`.
-    desc      local descriptor (fi_mr_desc), for the desc argument of data transfers.
-    length    bytes.
-    address   virtual address of the first byte, under every mode. Peers address the first byte by 0, or under
-              `fi.MR_VIRT_ADDR` by this address: the first value of `raw_attr()`.
-    access    as registered.
-    state     "disabled", "enabled" or "closed".
-    mr[a:b]   a registered slice: the fastest local buffer.
+    Attributes:
+        key: Remote key (fi_mr_key); `fi.KEY_NOTAVAIL` on a domain opened with `fi.MR_RAW`.
+        desc: Local descriptor (fi_mr_desc), for the desc argument of data transfers.
+        length: Bytes.
+        address: Virtual address of the first byte, under every mode. Peers address the first byte by 0, or under
+            `fi.MR_VIRT_ADDR` by this address: the first value of `raw_attr()`.
+        access: The access rights, as registered.
+        state: "disabled", "enabled" or "closed".
+
+    `mr[a:b]` is a registered slice, the fastest local buffer.
 
     The region keeps the exporter of its memory alive until the region is closed. Thread safety: any thread.
     Source: fi_mr(3).
@@ -258,10 +260,16 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
         """Base address and raw key (fi_mr_raw_attr), for `Domain.map_raw` at the peer.
 
-        key_size   bytes of space that the caller has; None: as many as needed.
+        Args:
+            key_size: Bytes of space that the caller has; None: as many as needed.
 
-        Returns (base_addr, raw_key). base_addr is the virtual address under `fi.MR_VIRT_ADDR`, 0 otherwise.
-        Raises TooSmall (the message and `.needed` give the size of the key, domain_attr.mr_key_size), BadFlags.
+        Returns:
+            (base_addr, raw_key). base_addr is the virtual address under `fi.MR_VIRT_ADDR`, 0 otherwise.
+
+        Raises:
+            TooSmall: The message and `.needed` give the size of the key, domain_attr.mr_key_size.
+            BadFlags: Unknown flags.
+
         Source: fi_mr(3) fi_mr_raw_attr.
         """
         _handle.check(self, "mr.raw_attr")
@@ -293,13 +301,18 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         For domains opened with `fi.MR_MMU_NOTIFY`. Peers can access a region of such a domain after its first refresh.
         During a refresh peers are refused; afterwards the region has the current pages.
 
-        iov     buffers within the region whose pages changed; None: the whole region. Only these pages are checked.
-        count   number of these buffers to use; None: all.
-        flags   0.
+        Args:
+            iov: Buffers within the region whose pages changed; None: the whole region. Only these pages are checked.
+            count: Number of these buffers to use; None: all.
+            flags: 0.
 
-        Raises Fault for a missing page (before the first refresh the region then stays inaccessible);
-        InvalidArgument (not within the region; pages of another size than the region's page_size), BadFlags; NoSys on
-        other domains, which do not need the call: accesses go through this process's page tables.
+        Raises:
+            Fault: A page is missing. Before the first refresh the region then stays inaccessible.
+            InvalidArgument: A buffer is not within the region, or its pages have another size than the region's
+                page_size.
+            BadFlags: Unknown flags.
+            NoSys: The domain does not need the call: accesses go through this process's page tables.
+
         Source: fi_mr(3) fi_mr_refresh.
         """
         op = "mr.refresh"

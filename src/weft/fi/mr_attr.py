@@ -19,10 +19,11 @@ __all__ = ["PLAIN", "Extra", "MrAttr", "MrAuthKey", "MrDmabuf"]
 class MrDmabuf:
     """A piece of a DMA-buf (struct fi_mr_dmabuf), for `Domain.mr_regattr` with `fi.MR_DMABUF`.
 
-    fd          descriptor of the DMA-buf; the region keeps one of its own.
-    offset      where in the DMA-buf the region starts, bytes.
-    len         bytes of the region, from offset on.
-    base_addr   page-aligned virtual address at which the DMA-buf's allocation starts; None: not mapped.
+    Attributes:
+        fd: Descriptor of the DMA-buf; the region keeps its own duplicate.
+        offset: Start of the region in the DMA-buf, in bytes.
+        len: Bytes of the region, from offset on.
+        base_addr: Page-aligned virtual address at which the DMA-buf's allocation starts; None: not mapped.
 
     Source: fi_mr(3) "dmabuf".
     """
@@ -37,9 +38,10 @@ class MrDmabuf:
 class MrAuthKey:
     """Authorization keys of an address vector (struct fi_mr_auth_key), for MrAttr.auth_key.
 
-    av         the vector with the keys; all of them admit peers, unless src_addr restricts the region.
-    src_addr   restricts the region to one endpoint of that vector, or, with the flag `fi.AUTH_KEY`, to one key from
-               `AddressVector.insert_auth_key`. Needs a domain opened with `fi.DIRECTED_RECV`.
+    Attributes:
+        av: The vector with the keys; all of them admit peers, unless src_addr restricts the region.
+        src_addr: Restricts the region to one endpoint of that vector, or, with the flag `fi.AUTH_KEY`, to one key from
+            `AddressVector.insert_auth_key`. Needs a domain opened with `fi.DIRECTED_RECV`.
 
     Source: fi_mr(3) "av", "addr".
     """
@@ -54,22 +56,24 @@ class MrAuthKey:
 class MrAttr:
     """The memory to register, and its attributes (struct fi_mr_attr), for `Domain.mr_regattr`.
 
-    mr_iov          buffers that together are the region.
-    iov_count       number of these buffers to use; None for all.
-    access          `fi.REMOTE_READ | fi.REMOTE_WRITE ...`.
-    offset          reserved, 0.
-    requested_key   the key to use; ignored under `fi.MR_PROV_KEY`.
-    context         comes back in the event of an asynchronous registration; otherwise ignored.
-    auth_key_size, auth_key   the bytes of an authorization key, and the key: only peers that use it reach the region.
-                    Size 0: the domain's key, whatever auth_key is. On a domain opened with `fi.AV_AUTH_KEY` a
-                    MrAuthKey, and MrAuthKey.SIZE.
-    iface, device   the owner of the memory: `fi.HMEM_CUDA` and the device number. Ignored without `fi.HMEM`. Under
-                    `fi.MR_HMEM` device memory needs both; otherwise HMEM_SYSTEM lets Weft find the owner.
-    hmem_data       reserved, None.
-    page_size       a hint, ignored; a page size of this system, or 0.
-    base_mr         makes a sub-MR of that region.
-    sub_mr_cnt      a hint, ignored: the expected number of sub-MRs.
-    dmabuf          instead of mr_iov, under `fi.MR_DMABUF`.
+    Attributes:
+        mr_iov: Buffers that together are the region.
+        iov_count: Number of these buffers to use; None for all.
+        access: `fi.REMOTE_READ | fi.REMOTE_WRITE ...`.
+        offset: Reserved, 0.
+        requested_key: The key to use; ignored under `fi.MR_PROV_KEY`.
+        context: Returned in the event of an asynchronous registration; otherwise ignored.
+        auth_key_size: Bytes of auth_key; 0: the domain's key, whatever auth_key is.
+        auth_key: An authorization key: only peers that use it reach the region. On a domain opened with
+            `fi.AV_AUTH_KEY` a MrAuthKey, with the size MrAuthKey.SIZE.
+        iface: Interface of the memory: `fi.HMEM_CUDA` ... Ignored without `fi.HMEM`. Under `fi.MR_HMEM` device memory
+            needs iface and device; otherwise HMEM_SYSTEM lets Weft find the owner.
+        device: The device number.
+        hmem_data: Reserved, None.
+        page_size: A hint, ignored; a page size of this system, or 0.
+        base_mr: The region of which this one is a sub-MR; None: of none.
+        sub_mr_cnt: A hint, ignored: the expected number of sub-MRs.
+        dmabuf: A `MrDmabuf` instead of mr_iov, under `fi.MR_DMABUF`.
 
     Source: fi_mr(3) "Memory region attributes".
     """

@@ -28,14 +28,19 @@ SERVICES = ("mr_cache",)
 def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> MrCache:
     """Open a service of the library by its name (fi_open).
 
-    name      "mr_cache": the registration cache.
-    attr      a Domain: the cache of its NIC; None: the cache of the process's own NIC.
-    flags     0.
-    context   kept, not used.
+    Args:
+        name: "mr_cache": the registration cache.
+        attr: A Domain: the cache of its NIC; None: the cache of the process's own NIC.
+        flags: 0.
+        context: Kept, not used.
 
-    Raises NoSys for another name, and if the memory monitor that the environment names does not work on this system
-    (the message says why); InvalidArgument for a variable with a bad value; BadFlags. Source: fi_mr(3) "Memory
-    registration cache".
+    Raises:
+        NoSys: There is no such service, or the memory monitor that the environment names does not work on this system
+            (the message says why).
+        InvalidArgument: A variable of the environment has a bad value.
+        BadFlags: Unknown flags.
+
+    Source: fi_mr(3) "Memory registration cache".
     """
     _args.whole("open", flags=flags)
     if name not in SERVICES:
@@ -68,9 +73,13 @@ def _known_iface(op: str, iface: int) -> None:
 class CachedMapping:
     """The memory that a cache entry describes, for `MemMonitor.valid`.
 
-    address, length   the range; iface, device   the owner of the memory.
-    buffer_id         identity of the allocation or file behind the range, from the resolver.
-    user              the resolver's own number.
+    Attributes:
+        address: First byte of the range.
+        length: Bytes of the range.
+        iface: Interface of the device that owns the memory.
+        device: Number of the device.
+        buffer_id: Identity of the allocation or file behind the range, from the resolver.
+        user: The resolver's own number.
     """
 
     address: int
@@ -84,8 +93,9 @@ class CachedMapping:
 class MemMonitor:
     """A memory monitor of the application (struct fid_mem_monitor): derive a class for `MrCache.import_fid`.
 
-    iface   the memory to watch: `fi.HMEM_SYSTEM`, `fi.HMEM_CUDA` ...
-    name    for messages; by default the name of the class.
+    Attributes:
+        iface: The memory to watch: `fi.HMEM_SYSTEM`, `fi.HMEM_CUDA` ...
+        name: A name for messages; by default the name of the class.
 
     The cache calls the methods below without holding its locks. If `start` or `subscribe` raises, the range is not
     cached; an error in `unsubscribe` or `stop` is printed.
@@ -99,8 +109,9 @@ class MemMonitor:
     def start(self, notify: Callable[[int, int], int]) -> None:
         """Begin to watch: the cache is about to store an entry.
 
-        notify   call notify(addr, length) from any thread when memory changed. On return the overlapping entries have
-                 been removed; the result is their number.
+        Args:
+            notify: Call notify(addr, length) from any thread when memory changed. On return the overlapping
+                entries have been removed; the result is their number.
         """
 
     def stop(self) -> None:
@@ -160,14 +171,17 @@ class _Watch:
 class MrCacheEntry:
     """A cache entry for a range of memory; held until `release()` or the end of a with block.
 
-    address, length   the range of the entry, which contains the searched range.
-    iface, device     the owner of the memory.
-    persistent        the memory is a shared mapping of a file.
-    host_access       the CPU can read the memory.
-    buffer_id, user   for system memory the identity of the file and the offset in the file, 0 without a file;
-                      otherwise the values from the resolver.
-    cached            the cache stored the entry, and a monitor watches the memory.
-    stale             the memory changed since; searches no longer find the entry. Only for cached entries.
+    Attributes:
+        address: First byte of the entry's range, which contains the searched range.
+        length: Bytes of the entry's range.
+        iface: Interface of the device that owns the memory.
+        device: Number of the device.
+        persistent: The memory is a shared mapping of a file.
+        host_access: The CPU can read the memory.
+        buffer_id: For system memory the identity of the file, 0 without a file; otherwise the resolver's value.
+        user: For system memory the offset in the file; otherwise the resolver's value.
+        cached: The cache stored the entry, and a monitor watches the memory.
+        stale: The memory changed since; searches no longer find the entry. Only for cached entries.
 
     A held entry is not evicted by limits. Thread safety: any thread.
     """
@@ -293,18 +307,22 @@ class MrCache:
     ) -> MrCacheEntry:
         """Look up a buffer's memory in the cache; a miss asks the system and stores the answer.
 
-        buf       a buffer, or (address, length).
-        iface     interface of the memory; device: the device number. Entries of different devices are separate, so
-                  devices without unified virtual addressing may use the same addresses.
-        resolve   called as resolve(address, length) on a miss. Returns a mapping with "address" and "length" of a range
-                  that contains the buffer, and its properties: "buffer_id", "user", "persistent", "host_access".
-                  None: the system answers (/proc/self/maps); for device memory the entry has only the range.
+        Args:
+            buf: A buffer, or (address, length).
+            iface: Interface of the memory.
+            device: The device number. Entries of different devices are separate, so devices without unified virtual
+                addressing may use the same addresses.
+            resolve: Called as resolve(address, length) on a miss. Returns a mapping with "address" and "length" of a
+                range that contains the buffer, and its properties: "buffer_id", "user", "persistent", "host_access".
+                None: the system answers (/proc/self/maps); for device memory the entry has only the range.
 
         An entry that contains the range is a hit. An answer is stored if a monitor watches the memory: the monitor of
         FI_MR_CACHE_MONITOR for system memory, an imported monitor for other memory.
 
-        Raises Fault (nothing is mapped there), InvalidArgument (no bytes; an interface that does not exist; an answer
-        of resolve that does not contain the range).
+        Raises:
+            Fault: Nothing is mapped there.
+            InvalidArgument: No bytes; an interface that does not exist; an answer of resolve that does not contain the
+                range.
         """
         op = "search"
         _handle.check(self, op)

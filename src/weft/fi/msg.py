@@ -20,13 +20,14 @@ __all__ = ["Msg"]
 class Msg:
     """A send or a receive in full (struct fi_msg), for `Endpoint.sendmsg` and `Endpoint.recvmsg`.
 
-    msg_iov     buffers, in order; at most tx_attr.iov_limit, or rx_attr.iov_limit. None: no bytes.
-    desc        a descriptor, or None, for each buffer.
-    addr        of a send the peer: the fi_addr from `AddressVector.insert`. Of a receive under `fi.DIRECTED_RECV` the
-                sender; `fi.ADDR_UNSPEC` for any.
-    context     any object; comes back in the completion.
-    data        remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
-    iov_count   number of buffers to use; None for all.
+    Attributes:
+        msg_iov: Buffers, in order; at most tx_attr.iov_limit, or rx_attr.iov_limit. None: no bytes.
+        desc: A descriptor, or None, for each buffer.
+        addr: Of a send the peer: the fi_addr from `AddressVector.insert`. Of a receive under `fi.DIRECTED_RECV` the
+            sender; `fi.ADDR_UNSPEC` for any.
+        context: Any object; comes back in the completion.
+        data: Remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
+        iov_count: Number of buffers to use; None for all.
 
     Source: fi_msg(3) fi_sendmsg, fi_recvmsg.
     """

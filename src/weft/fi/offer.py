@@ -23,14 +23,15 @@ __all__ = ["Candidate", "Explanation", "Offer", "Rejection"]
 class Offer:
     """An offer of a provider: the answer to a caller without hints, and how far hints may change the answer.
 
-    info       the answer for fields that are zero in the hints.
-    ceilings   "part.field" -> the highest value that hints may request, if higher than the value in info.
-    required   mr_mode bits that the application must honour.
-    quiet      secondary capabilities with a cost: reported only if the hints request them, or request nothing.
-    taken      "part.field" whose value comes from the hints, even if it is lower than the offer or 0.
-    advisory   "part.field" that is not compared: the answer has the offer's value.
-    tclasses   traffic classes that hints may request.
-    remarks    capability bit, or "part.field" -> why it is not offered and what to do.
+    Attributes:
+        info: The answer for fields that are zero in the hints.
+        ceilings: "part.field" -> the highest value that hints may request, if higher than the value in info.
+        required: mr_mode bits that the application must honour.
+        quiet: Secondary capabilities with a cost: reported only if the hints request them or are absent.
+        taken: "part.field" whose value comes from the hints, even if it is lower than the offer or 0.
+        advisory: "part.field" that is not compared: the answer has the offer's value.
+        tclasses: Traffic classes that hints may request.
+        remarks: Capability bit, or "part.field" -> why it is not offered and what to do.
     """
 
     info: Info
@@ -46,10 +47,11 @@ class Offer:
 class Rejection(NamedTuple):
     """One hint that an offer does not meet.
 
-    hint      the field: "caps", "domain_attr.mr_key_size" ...
-    asked     the hint's value, as text.
-    offered   the offer's value, as text.
-    reason    why, and what to do; "" if the numbers explain themselves.
+    Attributes:
+        hint: The field: "caps", "domain_attr.mr_key_size" ...
+        asked: The hint's value, as text.
+        offered: The offer's value, as text.
+        reason: Why, and what to do; "" if the numbers explain themselves.
     """
 
     hint: str
@@ -65,9 +67,12 @@ class Rejection(NamedTuple):
 class Candidate:
     """An offer matched against the hints.
 
-    provider, domain, type   of the offer.
-    info                     what getinfo returns for the offer; None if the offer does not meet the hints.
-    rejections               the hints that the offer does not meet.
+    Attributes:
+        provider: Name of the offer's provider.
+        domain: Name of the offer's domain.
+        type: Endpoint type of the offer.
+        info: The Info that getinfo returns for the offer; None if the offer does not meet the hints.
+        rejections: The hints that the offer does not meet.
     """
 
     provider: str
@@ -92,8 +97,9 @@ class Candidate:
 class Explanation:
     """All offers that getinfo looked at, with the reason for each rejection; printable.
 
-    candidates   every offer of every provider, in the order in which they would be returned.
-    notes        remarks on the call as a whole.
+    Attributes:
+        candidates: Every offer of every provider, in the order in which they would be returned.
+        notes: Remarks on the call as a whole.
     """
 
     candidates: list[Candidate]

@@ -90,10 +90,11 @@ def man_page_statuses() -> dict[Status, tuple[int, int]]:
 class Credential(NamedTuple):
     """A decoded authorization key, which admits an object to a part of the fabric.
 
-    vni       virtual network; endpoints reach only peers of the same one.
-    service   the provider's service (its resources); 0: none.
-    raw       the key as bytes, as an application would pass it.
-    found     the steps that led to the credential, for errors and diagnostics.
+    Attributes:
+        vni: Virtual network; endpoints reach only peers of the same network.
+        service: The provider's service (its resources); 0: none.
+        raw: The key as bytes, as an application would pass it.
+        found: The steps that led to the credential, for errors and diagnostics.
     """
 
     vni: int
@@ -105,9 +106,10 @@ class Credential(NamedTuple):
 class AddressCodec(Protocol):
     """The form of addresses for applications: strings, or binary of one size.
 
-    format   fi_info.addr_format.
-    size     bytes of an address; None: strings, of any length.
-    tells_vni   an address contains its VNI; otherwise parse() returns 0, and the VNI comes from the user's key.
+    Attributes:
+        format: fi_info.addr_format.
+        size: Bytes of an address; None: strings, of any length.
+        tells_vni: An address contains its VNI; otherwise parse() returns 0, and the VNI comes from the user's key.
     """
 
     @property
@@ -162,7 +164,8 @@ class Asked(NamedTuple):
 class EndpointState(Protocol):
     """The bindings of an endpoint, for `EndpointPolicy.check_enable`.
 
-    keys   authorization keys in the address vector.
+    Attributes:
+        keys: Authorization keys in the address vector.
     """
 
     @property
@@ -183,9 +186,10 @@ class EndpointState(Protocol):
 class CollectiveLimit:
     """What a provider answers about a collective, for fi_query_collective.
 
-    count         most elements of a call.
-    size          bytes of an element.
-    max_members   most members of a group.
+    Attributes:
+        count: Most elements of a call.
+        size: Bytes of an element.
+        max_members: Most members of a group.
     """
 
     count: int
@@ -196,17 +200,18 @@ class CollectiveLimit:
 class GroupPlan(NamedTuple):
     """How a provider joins one collective group.
 
-    member       this member's number, of a group whose members are all one endpoint; None: its place in the set.
-    join_radix   children of a member in the tree of the join.
-    radix        most children of a member in the group's tree, among members of one host.
-    ask          member 0, when all have joined: a multicast address, and the number of the member at its root. Gets
-                 the members' addresses, and an event that is set when the group is closed. Raises FabricError, with
-                 the number of the error that every member gets as prov_errno. None: groups have no such addresses.
-    blocks       ask() waits for others: it runs in a thread of its own.
-    release      gives the address back. Raises FabricError.
-    failed_err   err of a failed join.
-    other_errno  prov_errno where no other number fits: a member is lost.
-    explain      the meaning of a prov_errno.
+    Attributes:
+        member: This member's number, of a group whose members are all one endpoint; None: its place in the set.
+        join_radix: Children of a member in the tree of the join.
+        radix: Most children of a member in the group's tree, among members of one host.
+        ask: Called by member 0 when all have joined, with the members' addresses and an event that is set when the
+            group is closed; returns a multicast address and the number of the member at its root. Raises FabricError,
+            with the number of the error that every member gets as prov_errno. None: groups have no such addresses.
+        blocks: ask() waits for other processes, so it runs in a thread of its own.
+        release: Gives the address back. Raises FabricError.
+        failed_err: The err of a failed join.
+        other_errno: prov_errno where no other number fits: a member is lost.
+        explain: The meaning of a prov_errno.
     """
 
     member: int | None = None
@@ -223,10 +228,11 @@ class GroupPlan(NamedTuple):
 class Failure(NamedTuple):
     """An operation that failed, for `DomainPolicy.outcome`.
 
-    status   the NIC's status.
-    key      the remote key.
-    peer     the target's address; None if the operation had none.
-    own      the endpoint's own address.
+    Attributes:
+        status: The NIC's status.
+        key: The remote key.
+        peer: The target's address; None if the operation had none.
+        own: The endpoint's own address.
     """
 
     status: Status
@@ -238,7 +244,8 @@ class Failure(NamedTuple):
 class RegionPolicy(Protocol):
     """The policy of one region, under `RegionRules.asked`.
 
-    key   the region's key, if the policy makes keys that are known at registration; otherwise ignored.
+    Attributes:
+        key: The region's key, if the policy makes keys that are known at registration; otherwise ignored.
     """
 
     key: int
@@ -262,8 +269,9 @@ class RegionPolicy(Protocol):
 class Extensions(Protocol):
     """The object that answers fi_control, fi_open_ops, fi_set_ops, fi_get_val and fi_set_val.
 
-    commands   the supported commands of the man pages.
-    fid        the object that the call was made on.
+    Attributes:
+        commands: The supported commands of the man pages.
+        fid: The object that the call was made on.
     """
 
     commands: CommandRules
@@ -290,19 +298,20 @@ class Extensions(Protocol):
 class EndpointPolicy(Extensions, Protocol):
     """The policy of one endpoint, or of one alias.
 
-    address      the endpoint's address; with a PID if the application chose one.
-    credential   its authorization key.
-    options      option -> its getter and setter.
-    binds        the rules of its bindings.
-    data_writes  writes with remote CQ data (fi_writedata) are supported.
-    messages     how messages are sent and received; None: the endpoint has no calls of messages, and refuses them
-                 (fi_msg(3), fi_tagged(3)) with `no_messages`.
-    cancels      transfers that have not started can be cancelled; receives always can.
-    triggers     with the capability FI_TRIGGER, operations take the flag FI_TRIGGER (fi_trigger(3)).
-    inject_context   the error entry of an inject call has the endpoint's context; otherwise none.
-    call_flags   flags of every operation, besides those of its call.
-    op_rules     the rules of calls; None: everything that the NIC can do.
-    lane         order of its operations (FI_ORDER_ bits), and the number of their traffic class in telemetry, 0 to 4.
+    Attributes:
+        address: The endpoint's address; with a PID if the application chose one.
+        credential: The endpoint's authorization key.
+        options: option -> its getter and setter.
+        binds: The rules of the endpoint's bindings.
+        data_writes: Writes with remote CQ data (fi_writedata) are supported.
+        messages: How messages are sent and received; None: the endpoint has no calls of messages, and refuses them
+            (fi_msg(3), fi_tagged(3)) with `no_messages`.
+        cancels: Transfers that have not started can be cancelled; receives always can.
+        triggers: With the capability FI_TRIGGER, operations take the flag FI_TRIGGER (fi_trigger(3)).
+        inject_context: The error entry of an inject call has the endpoint's context; otherwise none.
+        call_flags: Flags of every operation, besides those of its call.
+        op_rules: The rules of calls; None: everything that the NIC can do.
+        lane: Order of its operations (FI_ORDER_ bits), and the number of their traffic class in telemetry, 0 to 4.
     """
 
     address: Address
@@ -344,7 +353,8 @@ class EndpointPolicy(Extensions, Protocol):
     def op_flags(self, side: int, flags: int) -> int:
         """The default flags of operations after FI_SETOPSFLAG, or of a new alias. Raises the refusal.
 
-        side   FI_TRANSMIT or FI_RECV.
+        Args:
+            side: FI_TRANSMIT or FI_RECV.
         """
         ...
 
@@ -363,15 +373,21 @@ class CounterPolicy(Extensions, Protocol):
 class DomainPolicy(Extensions, Protocol):
     """The policy of one domain, and of its objects other than endpoints and counters.
 
-    nic          the NIC of the domain's objects.
-    source       default address of its endpoints.
-    credential   its authorization key, or the default.
-    refusals     the error numbers of refusals.
-    statuses     (err, prov_errno) of failed operations.
-    progress     PROGRESS_AUTO or PROGRESS_MANUAL.
-    keys, regions, queues, counters, vectors, work   the rules of the domain's objects.
-    query_flags  flags of fi_query_atomic besides the man page's.
-    text         a part of the domain's repr, after its name; "": none.
+    Attributes:
+        nic: The NIC of the domain's objects.
+        source: Default address of the domain's endpoints.
+        credential: The domain's authorization key, or the default.
+        refusals: The error numbers of refusals.
+        statuses: (err, prov_errno) of failed operations.
+        progress: PROGRESS_AUTO or PROGRESS_MANUAL.
+        keys: Rules of remote keys.
+        regions: Rules of memory regions.
+        queues: Rules of completion queues.
+        counters: Rules of counters.
+        vectors: Rules of address vectors.
+        work: Rules of deferred work.
+        query_flags: Flags of fi_query_atomic besides the man page's.
+        text: A part of the domain's repr, after its name; "": none.
     """
 
     query_flags: int
@@ -409,8 +425,9 @@ class DomainPolicy(Extensions, Protocol):
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """(most elements of a call, bytes of an element); (0, size) if the operation does not exist.
 
-        family   0 base, 1 fetch, 2 compare.
-        flags    the flags of the call that are in `query_flags`.
+        Args:
+            family: 0 base, 1 fetch, 2 compare.
+            flags: The flags of the call that are in `query_flags`.
         """
         ...
 
@@ -429,8 +446,9 @@ class DomainPolicy(Extensions, Protocol):
     def peer(self, address: Address, vni: int | None) -> Address:
         """The NIC's address of a peer for this domain.
 
-        address   from the codec's `parse`.
-        vni       of the authorization key that the peer is inserted with (FI_AV_AUTH_KEY); None: no key.
+        Args:
+            address: An address from the codec's `parse`.
+            vni: VNI of the authorization key that the peer is inserted with (FI_AV_AUTH_KEY); None: no key.
 
         Raises the refusal if the two contradict each other.
         """
@@ -471,7 +489,9 @@ class DomainPolicy(Extensions, Protocol):
     def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
         """Queue deferred work by queue(may_wait), or raise the refusal.
 
-        may_wait   the work waits if the service has no free entry; otherwise nothing is queued then.
+        Args:
+            queue: Called as queue(may_wait); returns "armed", "waits", "full", or None for a receive that was posted at
+                once. may_wait: the work waits if the service has no free entry; otherwise nothing is queued then.
 
         `queue` returns "armed", "waits", "full", or None for a receive that was posted at once.
         """
@@ -483,16 +503,18 @@ class DomainPolicy(Extensions, Protocol):
 class Provider(Extensions, Protocol):
     """A provider of fabrics; also the policy of event queues.
 
-    name, version     as in fi_fabric_attr.
-    addresses         the form of its addresses.
-    refusals          the error numbers of refusals before a domain is open.
-    queues            the rules of event queues.
-    vectors           the supported address vectors, for getinfo.
-    auth_key_size     bytes of an authorization key.
-    max_ep_auth_key   authorization keys that an endpoint may have at a time (FI_AV_AUTH_KEY).
-    trywaits          the kinds of objects that fi_trywait accepts: "cq", "cntr", "eq".
-    fabric_class      the class that `fi.Fabric(attr)` makes for this provider; None: `fi.Fabric` itself.
-    nothing           why the provider may have no offers, and what to do; for hints that name the provider.
+    Attributes:
+        name: As in fi_fabric_attr.
+        version: As in fi_fabric_attr.
+        addresses: The form of its addresses.
+        refusals: The error numbers of refusals before a domain is open.
+        queues: The rules of event queues.
+        vectors: The supported address vectors, for getinfo.
+        auth_key_size: Bytes of an authorization key.
+        max_ep_auth_key: Authorization keys that an endpoint may have at a time (FI_AV_AUTH_KEY).
+        trywaits: The kinds of objects that fi_trywait accepts: "cq", "cntr", "eq".
+        fabric_class: The class that `fi.Fabric(attr)` makes for this provider; None: `fi.Fabric` itself.
+        nothing: Why the provider may have no offers, and what to do; for hints that name the provider.
     """
 
     name: str
@@ -522,19 +544,24 @@ class Provider(Extensions, Protocol):
     def resolve(self, asked: Asked, offer: Offer | None) -> tuple[Any, Any]:
         """Source and destination address for an offer, in the provider's format; None for none.
 
-        offer   None for fi_av_insertsvc.
+        Args:
+            offer: None for fi_av_insertsvc.
 
-        Raises NotAvailable (no such address), InvalidArgument (invalid node or service).
+        Raises:
+            NotAvailable: No such address.
+            InvalidArgument: Invalid node or service.
         """
         ...
 
     def mr_mode(self, required: MrMode, caps: int, asked: MrMode, mode: int, version: int) -> MrMode | str:
         """The mr_mode in force, or the reason of a rejection.
 
-        required      what the offer requires.
-        caps          the capabilities that the result would have.
-        asked, mode   of the hints: domain_attr.mr_mode, and fi_info.mode for FI_LOCAL_MR.
-        version       interface version of the caller.
+        Args:
+            required: Bits that the offer requires.
+            caps: The capabilities that the result would have.
+            asked: domain_attr.mr_mode of the hints.
+            mode: fi_info.mode of the hints, for FI_LOCAL_MR.
+            version: Interface version of the caller.
         """
         ...
 

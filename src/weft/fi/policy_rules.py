@@ -31,13 +31,14 @@ __all__ = [
 class KeyRules(NamedTuple):
     """The keys of regions.
 
-    client_bits   bits of a client key; 0: applications cannot choose keys.
-    provider      the provider makes the keys, requested_key is ignored (FI_MR_PROV_KEY in force).
-    known_at      when provider keys are known: at "register", or at "enable" (fi_mr_key is FI_KEY_NOTAVAIL until then).
-    maker         the maker of provider keys: the "nic", or the "policy" (`DomainPolicy.region`), whose keys are any 64
-                  bits but KEY_NOTAVAIL that no open region of the domain has.
-    meanings      bits of a requested key that the provider reserves; they must be 0.
-    raw_size      bytes of a raw key under FI_MR_RAW.
+    Attributes:
+        client_bits: Bits of a client key; 0: applications cannot choose keys.
+        provider: The provider makes the keys, requested_key is ignored (FI_MR_PROV_KEY in force).
+        known_at: When provider keys are known: at "register", or at "enable" (fi_mr_key is FI_KEY_NOTAVAIL until then).
+        maker: The maker of provider keys: the "nic", or the "policy" (`DomainPolicy.region`), whose keys are any 64
+            bits but KEY_NOTAVAIL that no open region of the domain has.
+        meanings: Bits of a requested key that the provider reserves; they must be 0.
+        raw_size: Bytes of a raw key under FI_MR_RAW.
     """
 
     client_bits: int = 64
@@ -59,23 +60,25 @@ class KeyRules(NamedTuple):
 class RegionRules(NamedTuple):
     """Registered memory.
 
-    bytes_min    the smallest size of a region in bytes; 0: empty regions are allowed.
-    flags        known registration flags.
-    busy         the object that cannot be closed while a region is bound to an endpoint or a counter: the region ("mr",
-                 fi_mr(3)), or the endpoint or counter ("ep").
-    needs_bind   fi_mr_enable needs a binding to an endpoint under FI_MR_ENDPOINT.
-    events       accesses can be counted (fi_mr_bind of a counter).
-    refreshes    fi_mr_refresh works even without FI_MR_MMU_NOTIFY.
-    allocated    under FI_MR_ALLOCATED, registration checks that the region has pages.
-    asked        registrations call `DomainPolicy.region`, except those that `DomainPolicy.region_takes` covers.
-    local_free   a region without rights for peers takes no key (requested_key is ignored), and can be used without a
-                 binding and without fi_mr_enable; both calls succeed without effect.
-    offset       "reserved": the attribute offset must be 0; "ignored".
-    endpoints_max, counters_max   most endpoints and counters that a region may be bound to; None: any number.
-    memory       "declared": iface and device of an attribute say whose memory it is, and are checked; "detected": both
-                 are ignored, and the address tells.
-    bind_flags   "exact": fi_mr_bind takes REMOTE_WRITE for a counter and 0 for an endpoint; "any": for a counter
-                 REMOTE_WRITE among others, for an endpoint anything.
+    Attributes:
+        bytes_min: The smallest size of a region in bytes; 0: empty regions are allowed.
+        flags: Known registration flags.
+        busy: The object that cannot be closed while a region is bound to an endpoint or a counter: the region ("mr",
+            fi_mr(3)), or the endpoint or counter ("ep").
+        needs_bind: fi_mr_enable needs a binding to an endpoint under FI_MR_ENDPOINT.
+        events: Accesses can be counted (fi_mr_bind of a counter).
+        refreshes: fi_mr_refresh works even without FI_MR_MMU_NOTIFY.
+        allocated: Under FI_MR_ALLOCATED, registration checks that the region has pages.
+        asked: Registrations call `DomainPolicy.region`, except those that `DomainPolicy.region_takes` covers.
+        local_free: A region without rights for peers takes no key (requested_key is ignored), and can be used without a
+            binding and without fi_mr_enable; both calls succeed without effect.
+        offset: "reserved": the attribute offset must be 0; "ignored".
+        endpoints_max: Most endpoints that a region may be bound to; None: any number.
+        counters_max: Most counters that a region may be bound to; None: any number.
+        memory: "declared": iface and device of an attribute say whose memory it is, and are checked; "detected": both
+            are ignored, and the address tells.
+        bind_flags: "exact": fi_mr_bind takes REMOTE_WRITE for a counter and 0 for an endpoint; "any": for a counter
+            REMOTE_WRITE among others, for an endpoint anything.
     """
 
     bytes_min: int = 1
@@ -100,14 +103,18 @@ _REMOTE = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
 class RegionFacts(NamedTuple):
     """A region at its registration or enabling, for `DomainPolicy.region` and `RegionPolicy.enable`.
 
-    address, length          the first buffer's virtual address; bytes of all buffers.
-    access, flags            as registered (Flag and MrFlag bits).
-    requested_key            the application's requested key.
-    readonly                 the memory is read-only.
-    iface                    the memory's interface (enum fi_hmem_iface).
-    owner                    the object that owns the memory; None for bare addresses and several buffers.
-    domain                   the NIC's object of the domain.
-    endpoints, counters      the NIC's objects that the region is bound to; empty at registration.
+    Attributes:
+        address: Virtual address of the first buffer.
+        length: Bytes of all buffers.
+        access: Flag bits, as registered.
+        flags: MrFlag bits, as registered.
+        requested_key: The application's requested key.
+        readonly: The memory is read-only.
+        iface: The memory's interface (enum fi_hmem_iface).
+        owner: The object that owns the memory; None for bare addresses and several buffers.
+        domain: The NIC's object of the domain.
+        endpoints: The NIC's endpoints that the region is bound to; empty at registration.
+        counters: The NIC's counters that the region is bound to; empty at registration.
     """
 
     address: int
@@ -131,10 +138,12 @@ class RegionFacts(NamedTuple):
 class BindRules(NamedTuple):
     """The bindings of an endpoint, and setting its address.
 
-    nothing         binding a queue or counter with flags 0 succeeds without effect.
-    remote_counts   a counter of peers' accesses needs FI_RMA_EVENT; False: it may be bound without, and never counts.
-    named           fi_setname is allowed.
-    join_flags      the flags of fi_join_collective are ignored; otherwise they have to be 0.
+    Attributes:
+        nothing: Binding a queue or counter with flags 0 succeeds without effect.
+        remote_counts: A counter of peers' accesses needs FI_RMA_EVENT; False: the counter may be bound without that,
+            and never counts.
+        named: fi_setname is allowed.
+        join_flags: The flags of fi_join_collective are ignored; otherwise they have to be 0.
     """
 
     nothing: bool = False
@@ -146,18 +155,21 @@ class BindRules(NamedTuple):
 class QueueRules(NamedTuple):
     """Completion queues and event queues.
 
-    size            entries of a queue opened with size 0.
-    flags           known flags of cq_open.
-    formats         supported formats; format_unspec is the one for FI_CQ_FORMAT_UNSPEC.
-    wait_objs       supported wait objects; wait_unspec is the one for FI_WAIT_UNSPEC.
-    wait_conds      fi_cq_attr.wait_cond is checked and kept; otherwise it is ignored.
-    signals         a waiting reader can be woken (fi_cq_signal).
-    size_least      least entries of a queue, independent of the requested size.
-    fill_percent    percentage of the entries that may be unread or reserved before calls end with EAGAIN.
-    reserves        operations under way reserve the room of their completions; otherwise unread entries alone count.
-    size_max        the largest size of a queue; None: limited only by memory.
-    huge_pages      the entries of a completion queue go into huge pages if the kernel has some.
-    ack_batch       entries that are read until the NIC is told of all of them and can use their slots again.
+    Attributes:
+        size: Entries of a queue opened with size 0.
+        flags: Known flags of cq_open.
+        formats: Supported formats.
+        format_unspec: The format for FI_CQ_FORMAT_UNSPEC.
+        wait_objs: Supported wait objects.
+        wait_unspec: The wait object for FI_WAIT_UNSPEC.
+        wait_conds: fi_cq_attr.wait_cond is checked and kept; otherwise it is ignored.
+        signals: A waiting reader can be woken (fi_cq_signal).
+        size_least: Least entries of a queue, independent of the requested size.
+        fill_percent: Percentage of the entries that may be unread or reserved before calls end with EAGAIN.
+        reserves: Operations under way reserve the room of their completions; otherwise unread entries alone count.
+        size_max: The largest size of a queue; None: limited only by memory.
+        huge_pages: The entries of a completion queue go into huge pages if the kernel has some.
+        ack_batch: Number of entries read before the NIC hears of them and can use their slots again.
     """
 
     size: int = 1024
@@ -181,13 +193,16 @@ class QueueRules(NamedTuple):
 class CounterRules(NamedTuple):
     """Counters.
 
-    events         supported kinds of counters.
-    wait_objs      supported wait objects; wait_unspec is the one for FI_WAIT_UNSPEC.
-    flags          known flags of cntr_open.
-    cached         the flag with which reads return the value written back last; 0: none.
-    value_max      the largest success value, at which a counter saturates.
-    errors_max     the largest error value, likewise.
-    client_memory  the NIC writes the counter back to client memory, and has a page for stores that change the counter.
+    Attributes:
+        events: Supported kinds of counters.
+        wait_objs: Supported wait objects.
+        wait_unspec: The wait object for FI_WAIT_UNSPEC.
+        flags: Known flags of cntr_open.
+        cached: The flag with which reads return the value written back last; 0: none.
+        value_max: The largest success value, at which a counter saturates.
+        errors_max: The largest error value, likewise.
+        client_memory: The NIC writes the counter back to client memory, and has a page for stores that change the
+            counter.
     """
 
     events: frozenset[CntrEvents] = frozenset(CntrEvents)
@@ -205,17 +220,20 @@ class CounterRules(NamedTuple):
 class VectorRules(NamedTuple):
     """Address vectors.
 
-    open_flags       known flags of av_open.
-    insert_flags     known flags of insert.
-    types            supported types; type_unspec is the one for FI_AV_UNSPEC.
-    remove_unknown   removing a fi_addr that is not in use is an error, or is ignored.
-    counted          an address or authorization key inserted n times must be removed n times.
-    binds            an event queue can be bound to a vector (fi_av_bind).
-    keys_later       authorization keys may be inserted while an endpoint of the vector is enabled.
-    service_alone    insertsvc takes a node without a service, and a service without a node.
-    set_count        the count of a set limits how many addresses of a range it takes, and must not be 0 with a range.
-    set_fixed        a set cannot be changed while a group uses it.
-    comm_key_bytes   bytes of a set's communication key; 0: sets have none.
+    Attributes:
+        open_flags: Known flags of av_open.
+        insert_flags: Known flags of insert.
+        types: Supported types.
+        type_unspec: The type for FI_AV_UNSPEC.
+        remove_unknown: Removing a fi_addr that is not in use is an error, or is ignored.
+        counted: An address or authorization key inserted n times must be removed n times.
+        binds: An event queue can be bound to a vector (fi_av_bind).
+        keys_later: Authorization keys may be inserted while an endpoint of the vector is enabled.
+        service_alone: insertsvc takes a node without a service, and a service without a node.
+        set_count: The count of a set limits how many addresses of a range the set takes, and must not be 0 with a
+            range.
+        set_fixed: A set cannot be changed while a group uses it.
+        comm_key_bytes: Bytes of a set's communication key; 0: sets have none.
     """
 
     open_flags: int = int(Flag.EVENT)
@@ -257,11 +275,12 @@ class CommandRules(NamedTuple):
 class WorkRules(NamedTuple):
     """Deferred work (FI_QUEUE_WORK).
 
-    receives_wait    receives may have a threshold above 0.
-    single           an operation has at most one local buffer, and exactly one remote range.
-    flags            the most flags of an operation, besides FI_MORE; None: those of its call.
-    sends_unchecked  a send is refused only for FI_INJECT; other flags that it does not know have no effect.
-    write_back       the flag that writes the triggering counter back; 0: there is none.
+    Attributes:
+        receives_wait: Receives may have a threshold above 0.
+        single: An operation has at most one local buffer, and exactly one remote range.
+        flags: The most flags of an operation, besides FI_MORE; None: those of its call.
+        sends_unchecked: A send is refused only for FI_INJECT; other flags that it does not know have no effect.
+        write_back: The flag that writes the triggering counter back; 0: there is none.
     """
 
     receives_wait: bool = True
@@ -274,10 +293,11 @@ class WorkRules(NamedTuple):
 class Option(NamedTuple):
     """An endpoint option (fi_getopt, fi_setopt).
 
-    get   returns the value; None: the option can only be set.
-    set   sets the value, or raises the refusal; None: the option can only be read.
-    name  of an option that only this provider has.
-    tell  passes a value that was set to the NIC's endpoint; None: the NIC does not need the value.
+    Attributes:
+        get: Returns the value; None: the option can only be set.
+        set: Sets the value, or raises the refusal; None: the option can only be read.
+        name: Name of an option that only this provider has.
+        tell: Passes a value that was set to the NIC's endpoint; None: the NIC does not need the value.
     """
 
     get: Callable[[], Any] | None = None

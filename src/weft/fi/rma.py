@@ -25,9 +25,10 @@ __all__ = ["MsgRma", "RmaIov", "rma_desc"]
 class RmaIov:
     """A piece of remote memory (struct fi_rma_iov).
 
-    addr   byte offset from the region's start, or a virtual address of the target under `fi.MR_VIRT_ADDR`.
-    len    bytes.
-    key    the region's remote key.
+    Attributes:
+        addr: Byte offset from the region's start, or a virtual address of the target under `fi.MR_VIRT_ADDR`.
+        len: Bytes.
+        key: The region's remote key.
 
     Source: fi_rma(3) fi_writemsg.
     """
@@ -41,13 +42,15 @@ class RmaIov:
 class MsgRma:
     """A read or write in full (struct fi_msg_rma), for `Endpoint.readmsg` and `Endpoint.writemsg`.
 
-    msg_iov         local buffers, in order; at most tx_attr.iov_limit.
-    rma_iov         remote pieces, in order; at most tx_attr.rma_iov_limit. Both sides have the same total length.
-    addr            the peer: the fi_addr from `AddressVector.insert`.
-    desc            a descriptor, or None, for each local buffer.
-    context         any object; comes back in the completion.
-    data            remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
-    iov_count, rma_iov_count   number of entries to use; None for all.
+    Attributes:
+        msg_iov: Local buffers, in order; at most tx_attr.iov_limit.
+        rma_iov: Remote pieces, in order; at most tx_attr.rma_iov_limit. Both sides have the same total length.
+        addr: The peer: the fi_addr from `AddressVector.insert`.
+        desc: A descriptor, or None, for each local buffer.
+        context: Any object; comes back in the completion.
+        data: Remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
+        iov_count: Number of local buffers to use; None for all.
+        rma_iov_count: Number of remote pieces to use; None for all.
 
     Source: fi_rma(3) fi_writemsg, fi_readmsg.
     """
@@ -66,13 +69,9 @@ class MsgRma:
 def rma_desc() -> np.dtype[np.void]:
     """`fi.RMA_DESC`: one transfer of `Endpoint.write_batch` or `read_batch`, 48 bytes.
 
-    local_offset   u8   bytes from the start of the local buffer
-    length         u8   bytes
-    dest_addr      u8   fi_addr of the peer
-    remote_addr    u8   as RmaIov.addr
-    key            u8   remote key
-    status         i4   written on return: 0, or the error number of this transfer
-    pad            u4
+    The fields are local_offset (u8, bytes from the start of the local buffer), length (u8, bytes), dest_addr (u8,
+    fi_addr of the peer), remote_addr (u8, as RmaIov.addr), key (u8, remote key), status (i4, written on return: 0, or
+    the error number of this transfer) and pad (u4).
     """
     import numpy
 

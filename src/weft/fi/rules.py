@@ -245,7 +245,8 @@ class Rule(enum.Enum):
 class Refusals:
     """The error numbers with which a provider refuses.
 
-    override   rule -> the provider's error number, if it differs from the man page's.
+    Attributes:
+        override: rule -> the provider's error number, if it differs from the man page's.
     """
 
     override: Mapping[Rule, Errno] = field(default_factory=dict)
@@ -257,6 +258,7 @@ class Refusals:
     def refuse(self, rule: Rule, message: str, *, op: str | None = None) -> errors.FabricError:
         """The error to raise when a call breaks a rule.
 
-        message   what was asked, what was found, which rule, what to do next: the same under every provider.
+        Args:
+            message: What was asked, what was found, which rule, what to do next: the same under every provider.
         """
         return errors.make(int(self.errno(rule)), message, op=op)

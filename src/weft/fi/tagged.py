@@ -20,15 +20,16 @@ __all__ = ["MsgTagged"]
 class MsgTagged:
     """A tagged send or receive in full (struct fi_msg_tagged), for `Endpoint.tsendmsg` and `Endpoint.trecvmsg`.
 
-    msg_iov     buffers, in order; at most tx_attr.iov_limit, or rx_attr.iov_limit. None: no bytes. A peek uses none.
-    desc        a descriptor, or None, for each buffer.
-    addr        of a send the peer: the fi_addr from `AddressVector.insert`. Of a receive under `fi.DIRECTED_RECV` the
-                sender; `fi.ADDR_UNSPEC` for any.
-    tag         the message's tag; bits as ep_attr.mem_tag_format has them.
-    ignore      of a receive: bits of the tag that need not be equal.
-    context     any object; comes back in the completion. PEEK | CLAIM and the CLAIM after it need the same object.
-    data        remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
-    iov_count   number of buffers to use; None for all.
+    Attributes:
+        msg_iov: Buffers, in order; at most tx_attr.iov_limit, or rx_attr.iov_limit. None: no bytes. A peek uses none.
+        desc: A descriptor, or None, for each buffer.
+        addr: Of a send the peer: the fi_addr from `AddressVector.insert`. Of a receive under `fi.DIRECTED_RECV` the
+            sender; `fi.ADDR_UNSPEC` for any.
+        tag: The message's tag; bits as ep_attr.mem_tag_format has them.
+        ignore: Of a receive: bits of the tag that need not be equal.
+        context: Any object; comes back in the completion. A PEEK | CLAIM and its later CLAIM need the same object.
+        data: Remote CQ data, sent under `fi.REMOTE_CQ_DATA`.
+        iov_count: Number of buffers to use; None for all.
 
     Source: fi_tagged(3) fi_tsendmsg, fi_trecvmsg.
     """

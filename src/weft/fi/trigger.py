@@ -53,9 +53,10 @@ _CALL = "deferred work"  # of FI_QUEUE_WORK and FI_TRIGGER: the begin of their e
 class MsgFetch:
     """Where the old values of an atomic go (struct fi_msg_fetch).
 
-    msg_iov     buffers, or `Ioc`s.
-    desc        a descriptor, or None, for each.
-    iov_count   number of entries to use; None for all.
+    Attributes:
+        msg_iov: Buffers, or `Ioc`s.
+        desc: A descriptor, or None, for each.
+        iov_count: Number of entries to use; None for all.
     """
 
     msg_iov: Sequence[Any] = ()
@@ -135,7 +136,9 @@ class OpCompareAtomic:
 class OpCntr:
     """A change of a counter (struct fi_op_cntr), of OP_CNTR_SET and OP_CNTR_ADD.
 
-    cntr    the counter.   value   that it is set to, or that is added.
+    Attributes:
+        cntr: The counter.
+        value: The value to set, or to add.
     """
 
     cntr: Counter
@@ -149,13 +152,13 @@ Operation = OpMsg | OpTagged | OpRma | OpAtomic | OpFetchAtomic | OpCompareAtomi
 class DeferredWork:
     """An operation, and what starts it (struct fi_deferred_work), for `Domain.control(fi.QUEUE_WORK, work)`.
 
-    threshold          the operation starts when the triggering counter's value is at least this; at once if it is
-                       already.
-    triggering_cntr    a counter of the same domain.
-    completion_cntr    counts the operation's end, instead of the endpoint's own counter. None: the endpoint's counts.
-    op_type            `fi.OP_WRITE` ...
-    op                 the operation: `OpMsg` for OP_SEND and OP_RECV, `OpTagged` for OP_TSEND and OP_TRECV, `OpRma` for
-                       OP_READ and OP_WRITE, `OpAtomic`, `OpFetchAtomic`, `OpCompareAtomic`, `OpCntr`.
+    Attributes:
+        threshold: The operation starts when the triggering counter's value is at least this; at once if it is already.
+        triggering_cntr: A counter of the same domain.
+        completion_cntr: Counts the operation's end, instead of the endpoint's own counter. None: the endpoint's counts.
+        op_type: `fi.OP_WRITE` ...
+        op: The operation: `OpMsg` for OP_SEND and OP_RECV, `OpTagged` for OP_TSEND and OP_TRECV, `OpRma` for OP_READ
+            and OP_WRITE, `OpAtomic`, `OpFetchAtomic`, `OpCompareAtomic`, `OpCntr`.
 
     The call copies the work and its message; both may be changed or dropped afterwards. Data buffers belong to the NIC
     until the operation is complete, and are kept alive so long. A success has an entry in the completion queue only
@@ -188,8 +191,9 @@ class TriggerThreshold:
 class TriggeredContext:
     """The context of an operation with the flag fi.TRIGGER (struct fi_triggered_context).
 
-    event_type   `fi.TRIGGER_THRESHOLD`.
-    trigger      the counter and its threshold.
+    Attributes:
+        event_type: `fi.TRIGGER_THRESHOLD`.
+        trigger: The counter and its threshold.
 
     Pass it as the context of a ...msg call of an endpoint with the capability fi.TRIGGER. The call returns at once, and
     the operation starts at the threshold; its completion has this object as its context. Operations with one counter
