@@ -33,7 +33,8 @@ def made_by(make: Callable[..., Node]) -> None:
 def default_node(fabric: str = "") -> Node:
     """The default node of the process, made at the first call. Arrays that arrive by pickle attach through it.
 
-    fabric   the provider of a real libfabric, which has a node of its own.
+    Args:
+        fabric: The provider of a real libfabric, which has a node of its own.
     """
     global _default
     if fabric:

@@ -54,8 +54,9 @@ _atomics: dict[tuple[np.dtype[Any], int, fi.Op], tuple[fi.Datatype, int]] = {}
 def atomic_job(a: View, family: int, op: fi.Op, index: Any, value: Any, expected: Any, call: str) -> Job:
     """Atomic operations on the elements that `index` selects.
 
-    family     FETCH, COMPARE or BASE (nothing is returned).
-    expected   for COMPARE.
+    Args:
+        family: FETCH, COMPARE or BASE (nothing is returned).
+        expected: Values to compare with, for COMPARE.
     """
     datatype_of(a, family, op, call)  # its error comes first
     offset, shape, strides = select(index, a._shape, a._strides)

@@ -38,9 +38,10 @@ def _nothing_to_push(lane: Lane) -> None:
 class Attached(View):
     """A remote array and its owner. A view without a node attaches through the default node at its first use.
 
-    _pop, _push   take an idle lane of the node, and put it back. They are methods of the node's list of idle lanes, so
-                  that the fast paths make no Python call. _pop raises IndexError if no lane is idle, or if the array is
-                  not attached yet.
+    Attributes:
+        _pop: Takes an idle lane of the node; raises IndexError if no lane is idle, or if the array is not attached yet.
+            It is a method of the node's list of idle lanes, so that the fast paths make no Python call.
+        _push: Puts the lane back; a method of the same list.
     """
 
     __slots__ = ("_node", "_pop", "_push")

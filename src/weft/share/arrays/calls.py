@@ -82,10 +82,13 @@ def identity() -> tuple[int, int, int]:
 class Request(NamedTuple):
     """One call.
 
-    op, a, b   a number of sync::Op, and its arguments.
-    data       bytes to send: a record, or the bytes that a watch has seen.
-    room       bytes that the answer may bring.
-    state      of a wait that goes on.
+    Attributes:
+        op: Number of a sync::Op.
+        a: First argument of the op.
+        b: Second argument of the op.
+        data: Bytes to send: a record, or the bytes that a watch has seen.
+        room: Bytes that the answer may bring.
+        state: State of a wait that goes on.
     """
 
     op: int
@@ -269,7 +272,8 @@ async def aask(
 ) -> Answer:
     """`ask` on an event loop. A task that is canceled cancels its call; if the answer came all the same, it is undone.
 
-    undo   a function that returns an awaitable.
+    Args:
+        undo: A function that returns an awaitable.
     """
     import asyncio
 

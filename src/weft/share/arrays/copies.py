@@ -34,10 +34,9 @@ def _in_place(name: str, symbol: str) -> Callable[[Any, Any], Any]:
 class ReadOnlyCopy(np.ndarray[Any, Any]):
     """A NumPy array that cannot be assigned to: elements of another process's array, as they were when they were read.
 
-    t[10:20] += 1, t[0] *= 2    work: they read, compute and write. Other processes' writes in between are lost;
-                                t.add(slice(10, 20), 1) is atomic.
-    t[0][1] = 7                 raises ValueError, which says how.
-    t[0].copy(), t[0] + 1       ordinary arrays, as all results of NumPy's functions.
+    `t[10:20] += 1` reads, computes and writes: writes of other processes in between are lost; t.add(slice(10, 20), 1)
+    is atomic. `t[0][1] = 7` raises ValueError, which names the call that writes. `t[0].copy()` and `t[0] + 1` are
+    ordinary arrays, as are all results of NumPy's functions.
     """
 
     __slots__ = ()

@@ -130,7 +130,8 @@ def _forgotten(ticket: Ticket, what: str) -> str:
 def unanswered(a: Attached, what: str, limit_s: float | None) -> errors.FabricError:
     """The exception for an operation that needed the owner's NIC, which did not answer.
 
-    limit_s   the node's timeout; None if the NIC's own limit ended the operation.
+    Args:
+        limit_s: The node's timeout; None if the NIC's own limit ended the operation.
     """
     ticket = a.ticket
     if _owner_ended(ticket):

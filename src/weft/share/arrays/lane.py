@@ -48,7 +48,8 @@ class FailedOperation(Exception):
 class Lane:
     """One lane. `read`, `write`, `fetch_atomic` and `take` are methods of the endpoint and the queue, bound once.
 
-    native   the object of `weft.fi`; `ep` has its calls.
+    Attributes:
+        native: The object of `weft.fi`; `ep` has its calls.
     """
 
     __slots__ = (

@@ -33,7 +33,8 @@ def attach(
 ) -> RemoteArray:
     """A remote array of a name or ticket, whose owner has been asked. See Node.attach. node: None, the default node.
 
-    objects   accept the memory of locks, queues ..., which is no array for others: what they write there destroys it.
+    Args:
+        objects: Accept the memory of locks, queues ..., which other code must not write to as an array.
     """
     by_name = isinstance(source, str) and not source.startswith(PREFIX)
     for left in reversed(range(_TRIES if by_name else 1)):

@@ -1,10 +1,9 @@
 """RemoteArray: another process's array, with NumPy's shape, dtype and basic indexing.
 
-Elements (in C++)   t[key], t[key] = x, read, write, fill, take, put and the atomic calls, by load and store
-View                the owner's array and the selected part
-Attached            runs jobs on the lanes of a node
-ElementFallback     the calls of Elements where load and store are not enough; they make jobs (jobs.py, atomics.py)
-RemoteArray         the other public calls
+Elements (in C++) has t[key], t[key] = x, read, write, fill, take, put and the atomic calls, by load and store. View has
+the owner's array and the selected part. Attached runs jobs on the lanes of a node. ElementFallback has the calls of
+Elements for which load and store are not enough; they make jobs (jobs.py, atomics.py). RemoteArray has the other public
+calls.
 """
 
 from __future__ import annotations
@@ -49,24 +48,24 @@ Part = tuple[int, tuple[int, ...], tuple[int, ...], str]
 class RemoteArray(ElementFallback, Shapes, Totals, Functions):
     """An array of another process. Made by `Node.attach`; it can be pickled and used in any process that receives it.
 
-    shape dtype ndim size nbytes itemsize, len(t)     as in NumPy
-    t[10:20], t[3, :], t[..., None], t[::-1]         reads: read-only copies as NumPy arrays, or a scalar
-    t[10:20] = x                                     writes
-    t == x, t + x, -t, x in t, bool(t), float(t)     as in NumPy; they read all elements
-    t += x, t *= x ...                               read, compute and write; not atomic, as add() is
-    t[[4, 2, 2]], t.take(...), t.put(...)            rows by index arrays: one vectored operation
-    t[mask], t[mask] = x                             elements or rows where a mask is true
-    t["a"], t.T, t.reshape(...), t.at[10:20]         fields, other shapes, parts: RemoteArrays, nothing is moved
-    t.sum(axis) mean min max prod any all astype     read in tiles of 2 MiB
-    np.sum(t), np.concatenate([t, u]), np.add(t, 1)  NumPy's functions; they read, and write into `out=t`
-    t.view("r") t.view("rw") numpy.asarray(t, copy=False)   the owner's memory as a NumPy array: no copy
-    read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
-    fetch_add compare_swap swap fetch_op add         atomic for each element
-    t.add(block), t.add.at(indices, values)          all elements, and rows by index: as +=, and as numpy.add.at
-    wait_until(index, value)                         waits until an element has a value
-    reattach()                                       goes on with the array that the name has now
-    notify(index) wait(index)                        signals: data first, then the signal
-    aread awrite atake aput afill afetch_add ...     the same, awaitable
+        shape dtype ndim size nbytes itemsize, len(t)     as in NumPy
+        t[10:20], t[3, :], t[..., None], t[::-1]         reads: read-only copies as NumPy arrays, or a scalar
+        t[10:20] = x                                     writes
+        t == x, t + x, -t, x in t, bool(t), float(t)     as in NumPy; they read all elements
+        t += x, t *= x ...                               read, compute and write; not atomic, as add() is
+        t[[4, 2, 2]], t.take(...), t.put(...)            rows by index arrays: one vectored operation
+        t[mask], t[mask] = x                             elements or rows where a mask is true
+        t["a"], t.T, t.reshape(...), t.at[10:20]         fields, other shapes, parts: RemoteArrays, nothing is moved
+        t.sum(axis) mean min max prod any all astype     read in tiles of 2 MiB
+        np.sum(t), np.concatenate([t, u]), np.add(t, 1)  NumPy's functions; they read, and write into `out=t`
+        t.view("r") t.view("rw") numpy.asarray(t, copy=False)   the owner's memory as a NumPy array: no copy
+        read(out=...) write(x) fill(v) numpy.asarray(t)  all elements
+        fetch_add compare_swap swap fetch_op add         atomic for each element
+        t.add(block), t.add.at(indices, values)          all elements, and rows by index: as +=, and as numpy.add.at
+        wait_until(index, value)                         waits until an element has a value
+        reattach()                                       goes on with the array that the name has now
+        notify(index) wait(index)                        signals: data first, then the signal
+        aread awrite atake aput afill afetch_add ...     the same, awaitable
 
     Reads and writes of several elements are not atomic: another process may write at the same time. Each aligned
     element of 1, 2, 4 or 8 bytes is read and written atomically.
@@ -75,9 +74,14 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
     being lost. `t[0, 1] = 7` and `t.at[0][1] = 7` write; `t[0] += 1` reads, computes and writes; `t[0].copy()` and
     `t.at[0].read()` are the caller's own.
 
-    Thread safety: any thread. Raises ConnectionReset (the owner's process is gone), KeyRejected (the owner closed the
-    share), Replaced (the name has another array: `reattach`), AccessDenied (the share does not grant the access), and
-    like NumPy IndexError, ValueError (shapes), TypeError (dtypes).
+    Raises:
+        ConnectionReset: The owner's process is gone.
+        KeyRejected: The owner closed the share.
+        Replaced: The name has another array: call `reattach`.
+        AccessDenied: The share does not grant the access.
+        IndexError: As NumPy; so are ValueError (shapes) and TypeError (dtypes).
+
+    Thread safety: any thread.
     """
 
     __slots__ = ()
@@ -92,7 +96,11 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         node: Node | None = None,
         view: Part | None = None,
     ) -> RemoteArray:
-        """node   None: the array attaches through the process's default node at its first use."""
+        """A remote array of a ticket, whose owner is not asked.
+
+        Args:
+            node: None: the array attaches through the process's default node at its first use.
+        """
         ticket.check()
         if not ticket.here and not ticket.place and not ticket.fabric:
             raise errors.Unreachable(
@@ -159,7 +167,8 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
     def view(self, mode: Literal["r", "rw"] | None = None) -> Array:
         """The owner's own memory as a NumPy array: nothing is copied, and loads and stores reach it at memory speed.
 
-        mode   "r": a read-only array over read-only pages; "rw": writable; None: the access that the share grants.
+        Args:
+            mode: "r": a read-only array over read-only pages; "rw": writable; None: the access that the share grants.
 
         For arrays by path "load/store" and arrays of this process. `t.at[10:20].view()` is the view of a part.
         `numpy.asarray(t, copy=False)` and DLPack (`numpy.from_dlpack(t)`, `torch.from_dlpack(t)`) give the same view.
@@ -173,9 +182,11 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         never reuses the memory while any process (also a forked child) has it mapped. The rights are checked by this
         call only: closing the share does not end its views.
 
-        Raises AccessDenied (the share does not grant the mode), NotSupported (the memory is not mapped here: strict
-        isolation, another host, memory that Weft did not allocate), InvalidArgument (mode), and the errors of the
-        class.
+        Raises:
+            AccessDenied: The share does not grant the mode.
+            NotSupported: The memory is not mapped here: strict isolation, another host, memory that Weft did not
+                allocate.
+            InvalidArgument: `mode` is wrong.
         """
         return view(self, mode)
 
@@ -204,28 +215,35 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
     def wait_until(self, index: Any, value: Any, timeout: float | None = None) -> Any:
         """Wait until elements have a value; return them.
 
-        index     basic index.
-        value     the value that all elements must equal; or a function of the read elements that returns true when the
-                  wait is over: `t.wait_until(0, lambda x: x >= 5)`.
-        timeout   seconds; None: no limit.
+        Args:
+            index: Basic index.
+            value: The value that all elements must equal; or a function of the read elements that returns true when the
+                wait is over: `t.wait_until(0, lambda x: x >= 5)`.
+            timeout: Seconds; None: no limit.
 
         The thread sleeps until a process changes the elements through Weft. Stores into NumPy arrays, the owner's own
         and those of `view()`, wake nobody: the owner's NIC looks for them, at last every 0.25 s. Elements that are not
         contiguous, or have more than 1 KiB, are read again and again: when half of the time waited so far has passed,
-        at the latest after 0.25 s. Raises TimedOut; its message has the values that were read last.
+        at the latest after 0.25 s.
+
+        Raises:
+            TimedOut: The message has the values that were read last.
         """
         return wait_until(self, index, value, timeout)
 
     def notify(self, index: Any, value: Any = 1, *, at: Any = None, data: Any = None) -> None:
         """Signal an element, after the data: add a value to it, which wakes those who wait for the element.
 
-        index      one element, the signal: integers or floats.
-        value      what is added; 1 counts the signals.
-        at, data   write `data` there first, as `t[at] = data` does. Who gets the signal sees the data, and everything
-                   that this thread wrote before through Weft.
+        Args:
+            index: One element, the signal: integers or floats.
+            value: The number to add; 1 counts the signals.
+            at: Key at which to write `data` first, as `t[at] = data` does.
+            data: The elements to write. A process that gets the signal sees the data, and everything that this thread
+                wrote before through Weft.
 
-        Raises IndexError (not one element), TypeError (elements that are no numbers, or `data` without `at`), and as
-        `add`.
+        Raises:
+            IndexError: `index` does not select one element.
+            TypeError: The elements are no numbers, or `data` comes without `at`.
         """
         if type(index) is not int or len(self._shape) != 1:
             check_signal(self, index, "notify")
@@ -328,11 +346,17 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         """Go on with the array that the name has now: after `weft.Replaced`, after the owner has made the array longer,
         or when a new owner has taken the name. Shape and dtype may be others then. Returns this array.
 
-        source   as for `Node.attach`; None: the name. An array without a name, or of another host, needs a ticket.
-        wait     seconds to wait for the name.
+        Args:
+            source: As for `Node.attach`; None: the array's name. An array without a name, or of another host, needs a
+                ticket.
+            wait: Seconds to wait for the name.
 
         Without a change of the array, nothing changes. Parts (`t.at[...]`) and views (`t.view()`) made before stay as
-        they are. Raises InvalidArgument (a part; no name), and as `Node.attach`: then the array is as before.
+        they are.
+
+        Raises:
+            InvalidArgument: The array is a part, or has no name.
+            FabricError: As `Node.attach`; the array is then as before.
         """
         reattach(self, source, wait)
         return self

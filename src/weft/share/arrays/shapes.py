@@ -58,11 +58,13 @@ class Shapes(Parts):
     def reshape(self, *shape: Any, order: str = "C") -> RemoteArray:
         """The elements in another shape, as a RemoteArray. Nothing is moved.
 
-        shape   integers, or one tuple; -1 for the length that is left over.
-        order   "C" or "F", the order in which elements are counted.
+        Args:
+            *shape: Integers, or one tuple; -1 for the length that is left over.
+            order: "C" or "F", the order in which elements are counted.
 
-        Raises ValueError (another number of elements; a part of an array whose elements no strides reach in that
-        shape, where NumPy would copy: `t.read().reshape(...)` does).
+        Raises:
+            ValueError: Another number of elements; a part of an array whose elements no strides reach in that shape,
+                where NumPy would copy: `t.read().reshape(...)` does.
         """
         wanted = shape[0] if len(shape) == 1 else shape
         fake = stand_in(self._shape, self._strides, self._dtype)

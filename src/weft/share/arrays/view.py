@@ -19,13 +19,15 @@ __all__ = ["View"]
 class View(Elements):
     """The selection: the attributes that all other modules of remote arrays use. `Elements` has a copy of them (_lay).
 
-    Attributes for the fast paths (element_fallback.py):
-    _code     the name of the dtype in a lane's cells; "" if the elements are not scalars that fit a cell.
-    _vector   the view has one dimension.
-    _n        elements along the first dimension.
-    _row      bytes of a row, if rows are contiguous and adjoin each other; otherwise 0.
-    _step     bytes between rows, if a row is contiguous or one element; 0: take the slow path.
-    _peer     fi_addr of the owner in every lane; -1 before the first use.
+    These attributes are for the fast paths (element_fallback.py).
+
+    Attributes:
+        _code: The name of the dtype in a lane's cells; "" if the elements are not scalars that fit a cell.
+        _vector: The view has one dimension.
+        _n: Elements along the first dimension.
+        _row: Bytes of a row, if rows are contiguous and adjoin each other; otherwise 0.
+        _step: Bytes between rows, if a row is contiguous or one element; 0: take the slow path.
+        _peer: fi_addr of the owner in every lane; -1 before the first use.
     """
 
     __slots__ = (

@@ -18,14 +18,15 @@ _PARTIES_MAX = 1 << 16
 class Barrier(SyncObject, _nic.BarrierCore):
     """A point that processes pass together.
 
-    barrier = weft.Barrier("step", 4)
-    barrier.wait()                      # returns in all four when the fourth has come
+        barrier = weft.Barrier("step", 4)
+        barrier.wait()                      # returns in all four when the fourth has come
 
-    parties   how many have to come; of a barrier that exists: None, or the same number.
+    Args:
+        parties: Number of processes that have to come; of a barrier that exists: None, or the same number.
 
-    The barrier breaks when a process ends that waits at it, or that passed it the last time: it will not come again.
-    All who wait, or come later, get Canceled until reset(). A process that dies before it first comes is not known to
-    the barrier: use a timeout. Further arguments and errors: see `SyncObject`.
+    The barrier breaks when a process ends that waits at the barrier, or that passed it the last time: that process will
+    not come again. Processes that wait, or come later, get Canceled until reset(). A process that dies before it first
+    comes is not known to the barrier: use a timeout. Further arguments and errors: see `SyncObject`.
     """
 
     _KIND = int(_nic.SyncKind.barrier)

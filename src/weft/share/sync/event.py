@@ -17,8 +17,8 @@ _SET, _CLEAR, _WAIT, _LOOK = map(int, (_OP.set, _OP.clear, _OP.wait, _OP.look))
 class Event(SyncObject, _nic.EventCore):
     """A flag that processes share: set(), clear(), is_set(), wait().
 
-    ready = weft.Event("ready")
-    ready.wait(timeout=10)          # until a process calls ready.set()
+        ready = weft.Event("ready")
+        ready.wait(timeout=10)          # until a process calls ready.set()
 
     A wait also ends if the event was set and cleared again meanwhile. Data that a process wrote before set() is visible
     after wait(). Arguments and further errors: see `SyncObject`.

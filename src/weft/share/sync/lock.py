@@ -21,8 +21,8 @@ _MARKED, _ELSEWHERE = 1, 2
 class Lock(SyncObject, _nic.LockCore):
     """A lock that processes share, by its name or by pickling.
 
-    with weft.Lock("table"):        # in any process of this user
-        ...
+        with weft.Lock("table"):        # in any process of this user
+            ...
 
     One process holds the lock at a time; any thread of that process may release it, and no other process. A thread that
     tries to acquire a lock that its own process holds waits, as for any other.

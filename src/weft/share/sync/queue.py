@@ -47,17 +47,18 @@ class Empty(errors.TimedOut, queue.Empty):
 class Queue(SyncObject, _nic.QueueCore):
     """A queue that processes share: first in, first out, bounded.
 
-    jobs = weft.Queue("jobs")                               # any objects; they are pickled
-    frames = weft.Queue("frames", 8, dtype="u1", shape=(1080, 1920))    # arrays of one dtype and shape
+        jobs = weft.Queue("jobs")                               # any objects; they are pickled
+        frames = weft.Queue("frames", 8, dtype="u1", shape=(1080, 1920))    # arrays of one dtype and shape
 
-    slots    the most items at a time. 1,024 by default.
-    nbytes   the most bytes of an item: 1,024 by default. bytes are put as they are, other objects are pickled. Each
-             slot has this size, but memory is used only once it is written to.
-    dtype, shape   instead of nbytes: items are arrays of this dtype and shape (a scalar for shape ()), which are copied
-             and not pickled.
+    Args:
+        slots: The most items at a time; 1,024 by default.
+        nbytes: The most bytes of an item; 1,024 by default. bytes are put as they are, other objects are pickled. Each
+            slot has this size, but memory is used only once it is written to.
+        dtype: Instead of nbytes: items are arrays of this dtype and of `shape`, which are copied and not pickled.
+        shape: Shape of these arrays; () for scalars.
 
-    Of a queue that exists these arguments are None, or as it was made; others are refused. The queue remembers them: a
-    process that attaches a queue of arrays without dtype and shape puts and gets arrays of the maker's.
+    Of a queue that exists these arguments are None, or the maker's; others are refused. The queue remembers them: a
+    process that attaches a queue of arrays without dtype and shape puts and gets arrays of the maker's dtype and shape.
 
     Killed processes: an item whose put() did not return may be lost, and is never delivered in part. An item that a
     consumer had taken, or was taking, is lost with it. Nothing is delivered twice. The others go on within a quarter of

@@ -20,10 +20,11 @@ _SEATS_MIN, _SEATS_MAX = 64, 1024
 class Semaphore(SyncObject, _nic.SemaphoreCore):
     """Permits that processes share: at most `value` are taken at a time.
 
-    with weft.Semaphore("gpu", 2):      # two processes at a time
-        ...
+        with weft.Semaphore("gpu", 2):      # two processes at a time
+            ...
 
-    value   permits at first; of a semaphore that exists: None, or the same number.
+    Args:
+        value: Number of permits at first; of a semaphore that exists: None, or the same number.
 
     The permits of a process that dies come back. A process that releases more permits than it has acquired adds
     permits. At most 1,024 processes can have permits at a time. Further arguments and errors: see `SyncObject`.

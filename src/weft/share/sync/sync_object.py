@@ -73,12 +73,14 @@ class Result(NamedTuple):
 class SyncObject:
     """A lock, semaphore, event, barrier or queue, shared by processes. Base of these classes.
 
-    name       its name on this host, or the ticket of another handle; None: a new one without a name.
-    node       the node that shares or attaches it; None: the default node of the process.
-    create     True: make it (AddressInUse if the name is taken). False: it must exist. None: make it if it does not.
-    wait       with create=False: seconds to wait for a name that does not exist yet.
-    keep       True: the keeper (`weft keep`, started if needed) has the object, which outlives its maker, however the
-               maker ends, until `weft.forget(name)`. It needs a name, and one that exists must be kept, too.
+    Args:
+        name: The object's name on this host, or the ticket of another handle; None: a new object without a name.
+        node: The node that shares or attaches it; None: the default node of the process.
+        create: True: make the object (AddressInUse if the name is taken). False: it must exist. None: make it if
+            missing.
+        wait: With create=False: seconds to wait for a name that does not exist yet.
+        keep: True: the keeper (`weft keep`, started if needed) has the object, which outlives its maker, however the
+            maker ends, until `weft.forget(name)`. It needs a name, and an object that exists must be kept, too.
 
     Handles pickle, as shared arrays do, and a forked child may go on with those of its parent. Without `keep` the
     object lives in the process that made it, until that handle's close(), its node's, or the end of the process; calls
