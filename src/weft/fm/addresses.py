@@ -50,7 +50,7 @@ def parse_nic(text: str) -> int:
 def nic_of_mac(text: str) -> int | None:
     """The low 20 bits of an address of six octets, read as the provider reads it; None if it has fewer than three.
 
-    With three to five octets the missing ones, which are the low ones, count as 0.
+    With three to five octets, the missing low octets count as 0.
     """
     octets: list[int] = []
     at, more = 0, True

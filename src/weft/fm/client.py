@@ -39,7 +39,7 @@ LIMIT_S = 5.0
 """Limit of one exchange: from the look-up of the host's name to the last byte of the answer."""
 REPEAT_S = 0.1
 """Pause after an answer 409, before the request is repeated."""
-ANSWER_MAX = 1 << 20  # bytes; a longer answer is none of a Fabric Manager
+ANSWER_MAX = 1 << 20  # bytes; no answer of a Fabric Manager is longer
 _NO_STEP = "(null)"  # what the provider sends for a job without a step
 
 
@@ -147,8 +147,8 @@ def delete_multicast(
 ) -> None:
     """Give a multicast address back (DELETE {url}/{mcast_id}).
 
-    Raises ManagerError with .prov_errno 2052. Afterwards the manager has the address or has it no more; its
-    administrator can free what a job has left.
+    Raises ManagerError with .prov_errno 2052. Afterwards the manager may still have the address; its administrator can
+    free the addresses that a job has left.
     """
     where = f"{url}/{int(mcast_id)}"
     status, found = exchange("DELETE", where, token, b"", cacert, CURL_FAILED, stop)
@@ -188,7 +188,7 @@ def exchange(
 ) -> tuple[int, dict[str, Any]]:
     """Status and JSON object of the answer; {} if the answer has no object.
 
-    An answer 409 is one only after `repeat_s` seconds; until then the request is repeated.
+    The request is repeated for `repeat_s` seconds while the answer is 409.
 
     Raises ManagerError: .prov_errno is `no_answer`, or 2052 for a request that cannot be sent.
     """
@@ -240,7 +240,7 @@ def _parsed(url: str) -> tuple[bool, str, int, str]:
 
 
 def _head(method: str, host: str, port: int, secure: bool, target: str, token: str, length: int) -> bytes:
-    """Request line and headers, those of the provider's client in its order."""
+    """Request line and headers: the same, in the same order, as the provider's client sends."""
     if not token.isascii() or not token.isprintable():
         raise ManagerError("FI_CXI_COLL_MCAST_TOKEN has characters that no header may have", prov_errno=CURL_FAILED)
     shown = f"[{host}]" if ":" in host else host

@@ -1,7 +1,7 @@
 """What every request passes before its body is read: the bearer's token, a limit on the body, a limit in time.
 
-An ASGI application around another. A request that it lets through has in `scope["state"]["who"]` the job whose token
-the bearer has, or None for an administrator.
+An ASGI application around another. In an admitted request, `scope["state"]["who"]` is the job whose token the bearer
+has, or None for an administrator.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def _add_nics(app: FastAPI, store: Store) -> None:
 
 
 def _topology(store: Store, trees_max: int | None = None) -> dict[str, Any]:
-    """trees_max: so many groups, of at most so many members, have their trees; None: all."""
+    """trees_max: the number of groups, and of members of a group, up to which trees are shown; None: all."""
     nics, groups = store.nics(), store.groups()
     kinds = {one.nic: one.topology for one in nics}
     members = {one.nic for one in nics} | {mac for group in groups for mac in group.macs}
@@ -297,7 +297,7 @@ def _topology(store: Store, trees_max: int | None = None) -> dict[str, Any]:
 
 
 class _Seldom:
-    """`live`, called at most every LIVE_S seconds, by one thread at a time."""
+    """Calls `live` at most every LIVE_S seconds, from one thread at a time."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -436,8 +436,8 @@ def address_of(listener: socket.socket, *, secure: bool = False) -> str:
 
 
 def _impatient() -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which also hangs up on a peer that for HEAD_S seconds does not come to the end of a request's
-    headers: it would occupy one of CONNECTIONS_MAX for ever.
+    """uvicorn's protocol, which also closes the connection of a peer that does not finish a request's headers within
+    HEAD_S seconds: such a peer would occupy one of CONNECTIONS_MAX for ever.
     """
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -466,7 +466,7 @@ def _impatient() -> type[asyncio.Protocol]:
 
         def _leave(self) -> None:
             open_now.pop(self, None)
-            self.connections.discard(self)  # what uvicorn counts: it forgets a connection some turns of the loop later
+            self.connections.discard(self)  # uvicorn's own count: it drops a connection some turns of the loop later
             self.transport.abort()
 
         def _watch(self) -> None:

@@ -140,7 +140,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Nic:
-    """An entry of the registry of NICs. topology: "dragonfly" or "fat-tree"; up: False, and it is no one's root."""
+    """An entry of the registry of NICs. topology: "dragonfly" or "fat-tree"; up: a NIC that is not up is the root of no
+    group.
+    """
 
     nic: int
     host: str
@@ -180,7 +182,7 @@ class Store:
         import os
         import sqlite3
 
-        with contextlib.suppress(FileExistsError):  # it holds tokens: nobody else reads it, whatever the umask is
+        with contextlib.suppress(FileExistsError):  # it has tokens: others may not read it, whatever the umask
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         found = sqlite3.connect(self.path, timeout=self._wait_s, isolation_level=None, check_same_thread=False)
         try:
@@ -243,7 +245,7 @@ class Store:
     # ---- groups ------------------------------------------------------------------------------------------------------
 
     def create(self, macs: Sequence[int], vni: int, timeout_us: int, job_id: str, job_step_id: str = "") -> Group:
-        """Give a group its address and its root: the first member whose NIC is up and may be the root of one more.
+        """Give a group its address and its root: the first member whose NIC is up and may be the root of another group.
 
         Raises Refused: 507 with "01:" (the job has its limit), "02:" (no address is free) or "03:" (no member can be
         the root); 400 (no member; an unknown NIC, where Limits.known_nics asks for known ones).
@@ -284,7 +286,7 @@ class Store:
         return Group(mcast, root, tuple(macs), vni, timeout_us, job_id, step, now)
 
     def _free_address(self, c: sqlite3.Connection) -> int:
-        """The next address after the one that was given last: a packet that is late finds no younger group."""
+        """The next address after the last one given, so that a late packet does not reach a newer group."""
         most = self.limits.addresses
         (used,) = c.execute("SELECT COUNT(*) FROM groups").fetchone()
         if used < most:
@@ -393,7 +395,7 @@ class Store:
 
     @staticmethod
     def _forget_empty(c: sqlite3.Connection, job_id: str) -> None:
-        """A job that came with its first group goes with its last one."""
+        """Delete a job without groups if it came with its first group."""
         c.execute(
             "DELETE FROM jobs WHERE job = ? AND token IS NULL AND NOT EXISTS (SELECT 1 FROM groups WHERE job = ?)",
             (job_id, job_id),
@@ -426,7 +428,9 @@ class Store:
     # ---- figures -----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, int]:
-        """Since the file was made: groups created, deleted, refused by a limit; and those there are, jobs, NICs."""
+        """Counts since the file was made: groups created, deleted, refused by a limit; and the present groups, jobs and
+        NICs.
+        """
         with self._transaction(write=False) as c:
             facts = dict(c.execute("SELECT name, value FROM facts WHERE name <> 'last'"))
             tables = ("groups", "jobs", "nics")

@@ -1,7 +1,8 @@
 """The tree of a multicast group: how its members hang together over the switches.
 
 The root's NIC is at the top, then its switch, then the other switches of its group, then the groups: the first switch
-of each is its entry. A tree has each NIC and each switch once. In a fat tree every other switch hangs at the root's.
+of each is its entry. A tree has each NIC and each switch once. In a fat tree every other switch is a child of the
+root's switch.
 """
 
 from __future__ import annotations

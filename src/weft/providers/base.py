@@ -434,7 +434,7 @@ class BaseDomain(_Unknown):
 
     @property
     def desc_ignored(self) -> bool:
-        """True if local descriptors are ignored: interfaces before 1.22, without FI_MR_LOCAL."""
+        """True if local descriptors are ignored: under interfaces before 1.22, and without FI_MR_LOCAL."""
         info = self.info
         return info.fabric_attr.api_version < VERSION(1, 22) and not info.domain_attr.mr_mode & MrMode.MR_LOCAL
 

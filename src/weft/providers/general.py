@@ -78,8 +78,8 @@ _CAPS = (
     | Flag.COLLECTIVE
     | Flag.TRIGGER
 )
-# Transfers of an endpoint reach one peer in the order in which they were posted, and so do messages, which come after
-# the writes that were posted before them. A transfer may pass a message.
+# Transfers of an endpoint reach one peer in the order in which they were posted. Messages do, too, and arrive after the
+# writes that were posted before them. A transfer may pass a message.
 _ORDER = (
     Order.ORDER_RAR
     | Order.ORDER_RAW

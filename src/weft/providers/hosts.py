@@ -50,7 +50,7 @@ def ip_of(host: str, port: int) -> str:
 
 
 def parse(text: str) -> Address | None:
-    """(nic, pid, vni) of an address with a host; None for any other text."""
+    """(nic, pid, vni) of an address with a host; None for other texts."""
     found = _HOST.match(text)
     if found is None:
         return None

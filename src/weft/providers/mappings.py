@@ -1,10 +1,10 @@
 """The mappings of one domain: memory that peers access by keys that outlive regions, in a bounded number.
 
 For policies whose keys refer to mapped memory, not to a region (`RegionPolicy.enable` returns a mapping). A mapping
-that no open region uses is kept, so that peers still reach its memory, until one of these: it is the least recently
-used and there are too many; its memory is freed; its endpoint is closed, which ends the mapping in the NIC. A mapping
-should not outlive its memory: memory that Weft allocated ends its mappings when it is freed; an object with weak
-references ends them when it is collected; any other object is kept alive until the mapping ends.
+that no open region uses is kept, so that peers still reach its memory. It ends when there are too many mappings and it
+is the least recently used, when its memory is freed, or when its endpoint is closed, which ends the mapping in the NIC.
+A mapping should not outlive its memory: memory that Weft allocated ends its mappings when it is freed; an object with
+weak references ends them when it is collected; any other object is kept alive until the mapping ends.
 """
 
 from __future__ import annotations

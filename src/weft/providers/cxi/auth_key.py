@@ -132,7 +132,7 @@ def find(device: Device) -> Found:
 
 
 def check(device: Device, key: AuthKey) -> str | None:
-    """Why a key is not valid on a device, and what to do; None if it is."""
+    """Why a key is not valid on a device, and what to do; None if the key is valid."""
     found = service.service(device.name, key.svc_id)
     if found is None:
         known = ", ".join(str(one.id) for one in service.services(device.name)) or "none"
@@ -228,7 +228,7 @@ def _member(one: service.Service, step: str, value: int) -> bool:
 
 
 def _vni(one: service.Service, chosen: profile.Profile) -> int | None:
-    """The VNI from a service: its first, or the default VNI if the service allows all."""
+    """The VNI from a service: its first VNI, or the default VNI if the service allows all."""
     if one.vnis is None:
         return chosen.default_vni
     return next(_numbers(one), None)

@@ -136,9 +136,9 @@ class CntrOps:
         `mmio.nbytes`.
 
         The page is memory, not a device: the NIC reads it in calls on the counter, whenever it makes progress, and once
-        a millisecond if it has an engine. Of two stores to one word between two reads, the first is lost; the functions
-        `cntr_add`, `cntr_adderr`, `cntr_set` and `cntr_seterr` act at once and lose nothing.
-        The page stays mapped while the memoryview exists; stores after the counter is closed have no effect.
+        a millisecond if it has an engine. If one word is stored twice between two reads, the first store is lost; the
+        functions `cntr_add`, `cntr_adderr`, `cntr_set` and `cntr_seterr` act at once and lose nothing. The page stays
+        mapped while the memoryview exists; stores after the counter is closed have no effect.
         """
         page: Any = self._core.get_mmio()  # a buffer; the stub has no type for it
         return memoryview(page).cast("Q")

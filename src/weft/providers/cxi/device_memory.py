@@ -1,8 +1,9 @@
 """What a domain does with memory of devices: the check of Level Zero, and windows of the CPU into device memory.
 
 A region of device memory gets a *window*: the DMA-buf of its allocation, mapped into this process. Through the window
-the CPU loads and stores device memory itself. The NIC copies up to FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD bytes that way,
-and longer ones by the device's copy engine. Where no DMA-buf can be made or mapped, every copy is the engine's.
+the CPU loads and stores device memory itself. The NIC copies up to FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD bytes through the
+window, and longer pieces by the device's copy engine. Where no DMA-buf can be made or mapped, the engine does every
+copy.
 
 Source: fi_cxi(7) "Heterogenous Memory (HMEM) Supported Interfaces", "FI_HMEM_ZE Limitations", "RUNTIME PARAMETERS".
 """

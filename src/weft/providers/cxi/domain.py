@@ -192,8 +192,8 @@ class CxiDomain(BaseDomain):
     def nic_config(self) -> _nic.DomainConfig:
         """As for any domain; all fetching atomics need both remote rights.
 
-        The initiator tells the kind of a region from its key, so domains whose settings of optimized regions differ do
-        not find each other's regions with keys below 100.
+        The initiator derives the kind of a region from its key, so two domains with different settings of optimized
+        regions do not find each other's regions with keys below 100.
         """
         config = super().nic_config()
         config.fetches_need_both = True
@@ -231,8 +231,9 @@ class CxiDomain(BaseDomain):
         pages.watch(domain, self.pages, odp=self.translation.odp)
 
     def region_takes(self) -> _nic.RegionTakes | None:
-        """A number, and entries by the key, as `CxiRegion`; with pages or device memory to look after, each
-        region is asked."""
+        """A number, and entries by the key, as for `CxiRegion`; None where pages or device memory need a policy for
+        each region.
+        """
         if self.pages is not None or (self.devices is not None and self.devices.there()):
             return None
         return self.region_keys.takes(self.pool, self.refusals, self.options)
@@ -240,7 +241,7 @@ class CxiDomain(BaseDomain):
     def lent(self) -> dict[str, int | str]:
         """The ledger from which a C program's NIC takes entries for its messages and regions, and the form of its keys.
 
-        Keys of cached memory are made by a Python program's NIC alone: here each region has a key of its own.
+        Only a Python program's NIC makes keys of cached memory: here each region has a key of its own.
         """
         path, service = self.pool.place
         return {
@@ -257,7 +258,7 @@ class CxiDomain(BaseDomain):
         return CxiCounter(self, self.pool)
 
     def refuses_work(self, ep: EndpointPolicy) -> str:
-        """An endpoint of another VNI, or of another traffic class."""
+        """Why not: the endpoint has another VNI, or another traffic class."""
         return work.refuses(self, ep)  # type: ignore[arg-type]  # an endpoint of this domain
 
     def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:

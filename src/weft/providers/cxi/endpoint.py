@@ -159,7 +159,7 @@ class CxiEndpoint(BaseEndpoint):
         return int(order), TCLASS_NUMBERS[self.tclass]
 
     def nic_config(self) -> _nic.EndpointConfig:
-        """As for any endpoint. The op_flags of an Info made without hints are all that may be asked for: none is set.
+        """As for any endpoint. With no hints, op_flags lists all permitted flags, so no default flags are passed.
 
         Counters of regions count whether or not the endpoint was opened with FI_RMA_EVENT.
         Descriptors count only if enable_hybrid_mr_desc was on when the endpoint was opened.
@@ -241,7 +241,7 @@ class CxiEndpoint(BaseEndpoint):
         return self.info.ep_attr.protocol != Protocol.PROTO_CXI_RNR
 
     def make_room(self, missing: errors.NoSpace) -> None:
-        """Return the list entries of dead processes, if the NIC lacks list entries for the endpoint's buffers."""
+        """Return the list entries of dead processes if the endpoint's buffers would get none."""
         if "list entries" not in missing.message:
             raise missing
         mine = self._of_messages
@@ -254,7 +254,7 @@ class CxiEndpoint(BaseEndpoint):
             raise self.refusals.refuse(Rule.EP_RESOURCES, f"ep.enable: {none.message}") from none
 
     def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
-        """By the set's communication key."""
+        """The plan that the set's communication key asks for."""
         return join.plan(self, own, comm_key, count)
 
     def close(self) -> None:

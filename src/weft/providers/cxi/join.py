@@ -1,8 +1,8 @@
 """How the CXI provider joins collective groups: communication keys, multicast addresses, the numbers of failed joins.
 
-A set without a key (or with COMM_KEY_NONE) gets its multicast address from a Fabric Manager: the one that
-FI_CXI_COLL_FABRIC_MGR_URL names, or, where none of the variables of a job's collectives is set, this host's own: a
-file in the registry's folder, which needs no server. Reductions take the same way in every case: the tree of NICs in
+A set without a key (or with COMM_KEY_NONE) gets its multicast address from a Fabric Manager. FI_CXI_COLL_FABRIC_MGR_URL
+names the manager. If no variable of a job's collectives is set, the manager is this host's own: a file in the
+registry's folder, which needs no server. Reductions take the same way in every case: the tree of NICs in
 cpp/nic/group.hpp. The address is accounted for as on hardware, and carries no packets.
 
 Source: fi_cxi(7) "fi_join_collective()", FI_CXI_COLL_*.
@@ -140,7 +140,7 @@ def _logged() -> Iterator[None]:
 
 
 class _Own:
-    """This host's manager: a file. A process that has died gives back its addresses at the next request."""
+    """This host's manager: a file. The next request frees the addresses of processes that have died."""
 
     def __init__(self, ep: CxiEndpoint) -> None:
         self._vni = ep.credential.vni

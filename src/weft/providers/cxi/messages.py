@@ -3,10 +3,11 @@
 Messages of FI_PROTO_CXI up to FI_CXI_RDZV_THRESHOLD + FI_CXI_RDZV_GET_MIN bytes are eager. Longer messages bring
 FI_CXI_RDZV_EAGER_SIZE bytes along, and the receiver pulls the rest. Messages without a receive lie in overflow buffers.
 
-Messages of FI_PROTO_CXI_RNR have no order, and none is kept without a receive: the sender sends it again.
+Messages of FI_PROTO_CXI_RNR have no order. The receiver keeps no message without a receive: the sender sends the
+message again.
 
 Matching by hardware takes list entries of the service (resources.py), one for each receive, each message without a
-receive and each overflow buffer; FI_CXI_RX_MATCH_MODE says what happens when there are none left.
+receive and each overflow buffer; FI_CXI_RX_MATCH_MODE says what happens when no entry is left.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def config(info: Info, options: DomainOptions, device: Device) -> _nic.MessageCo
             cached_max=e.oflow_buf_max_cached,
             count_max=_buffers_max(oflow_bytes, e.oflow_buf_min_posted),
         ),
-        # Hardware sleeps so long before it sends a dropped flow control message again; 0 is the NIC's own pace.
+        # Time that hardware sleeps before it sends a dropped flow control message again; 0: the NIC's own pace.
         stop_ns=max(e.fc_retry_usec_delay, 1) * 1000,
         delivery_complete=False,
         software_counts=True,
@@ -135,8 +136,7 @@ def _reads(device: Device) -> bool:
 
 
 def set_match_mode(config: _nic.MessageConfig, options: DomainOptions) -> None:
-    """Set what follows from FI_CXI_RX_MATCH_MODE and from options of the domain, which count when an endpoint is
-    enabled."""
+    """Set the match mode of FI_CXI_RX_MATCH_MODE and the domain's options, which apply when an endpoint is enabled."""
     e, match = env.load(), config.match
     match.mode = MatchMode[options.rx_match_mode]
     hybrid = match.mode == MatchMode.hybrid

@@ -91,7 +91,7 @@ class _Hold:
         self._undo.append((ranges, start, end))
 
     def release(self) -> None:
-        """Undo it, once. In a forked child nothing was done: it has neither the pages nor their locks."""
+        """Undo the steps, once. A forked child has nothing to undo: it has neither the pages nor their locks."""
         undo, self._undo = self._undo, []
         if self._process is _here:
             for ranges, start, end in undo:
@@ -152,7 +152,7 @@ class Pages:
         return hold
 
     def keep(self, mapping: _nic.Mapping, hold: _Hold) -> None:
-        """A region is closed, and peers still reach its memory by the mapping."""
+        """Keep the pages of a closed region, because peers still reach its memory by the mapping."""
         with self._lock:
             self._cached.append((mapping, hold))
 
@@ -175,7 +175,7 @@ class Pages:
 
 
 class _PagedRegion:
-    """A region whose pages something is done to (`RegionPolicy`); `inner` decides everything else."""
+    """A region whose pages are marked, locked or held (`RegionPolicy`); `inner` decides everything else."""
 
     def __init__(self, inner: RegionPolicy | None, hold: _Hold, pages: Pages) -> None:
         self.key = inner.key if inner is not None else 0
@@ -276,7 +276,7 @@ _warned = False
 
 
 def watch(domain: Any, pages: Pages | None, *, odp: bool) -> None:
-    """A domain is open: where nothing else keeps its regions safe, a fork warns."""
+    """Warn at a fork while the domain is open, where nothing else keeps its regions safe."""
     if pages is not None:
         _all_pages.add(pages)
         if pages.show:

@@ -127,7 +127,7 @@ class Registry:
     def _write(self, record: Record, after_ns: int) -> None:
         check(record, self._file)
         replace(Path(self._file), json.dumps(record, indent=1) + "\n", after_ns)
-        ledger.follow(self.path, record)  # if it does not come to that, the next user of a service does it
+        ledger.follow(self.path, record)  # if this fails, the next user of a service does it
 
     def _load(self) -> Snapshot:
         with explained(Path(self._file)), open(open_regular(self._file), "rb") as file:

@@ -155,7 +155,7 @@ class Pool:
         if share.pid != os.getpid():
             return
         with share.lock:
-            if not self._open:  # a collected cycle: the domain's finalizer came before its children's
+            if not self._open:  # in a collected cycle the domain's finalizer may run before its children's
                 return
             if not self._taken.take(kind, n):
                 raise errors.InvalidArgument(f"resources: {n} {kind} given back, {self._taken[kind]} were taken")
@@ -217,7 +217,7 @@ class Pool:
         high: tuple[str, int],
         refuse: Callable[[Exhausted], Exception],
     ) -> _nic.RegionTakes:
-        """What regions take of this pool, for the extension: then a region mostly costs no Python.
+        """The resources that a region takes from this pool, as data for the extension: most regions then run no Python.
 
         Args:
             refuse: Makes the error of a region that is refused; it must not refer to the domain.

@@ -21,7 +21,7 @@ _NO_ENDPOINT = (Status.no_endpoint, Status.peer_gone, Status.closed, Status.refu
 STATUSES: StatusMap = {
     Status.ok: (0, Rc.C_RC_OK),
     Status.again: (Errno.EAGAIN, Rc.C_RC_DELAYED),
-    # Of receives; other operations cannot be cancelled. The hardware has no event for it.
+    # Only receives can be cancelled. The hardware has no event for a canceled receive.
     Status.canceled: (Errno.ECANCELED, Rc.C_RC_NO_EVENT),
     # The NIC exists, but has no endpoint of the VNI (see outcome); below: the NIC cannot be reached.
     **dict.fromkeys(_NO_ENDPOINT, (Errno.ENOTCONN, Rc.C_RC_VNI_NOT_FOUND)),

@@ -47,7 +47,7 @@ class CollIntMinmax(_Struct):
 
 
 class CollFltMinmax(_Struct):
-    """MINMAXLOC and MINMAXNUMLOC of doubles (struct cxip_coll_fltminmax), as `CollIntMinmax`."""
+    """MINMAXLOC and MINMAXNUMLOC of doubles (struct cxip_coll_fltminmax), with the fields of `CollIntMinmax`."""
 
     _fields_: ClassVar[list[Any]] = [
         ("minval", ctypes.c_double),
@@ -60,9 +60,10 @@ class CollFltMinmax(_Struct):
 class CollAccumulator(ctypes.Structure):
     """Local accumulator of reductions (struct cxip_coll_accumulator): 64 opaque bytes, zeros when it is made.
 
-    A reduction with `fi.MORE` has one as its result, and folds its data into it; with `cxi.PRE_REDUCED` one is the
-    source. `fold` does the former without an endpoint. All data of an accumulator have one operator, datatype and
-    count. Threads that share one exclude each other. `bytes(accumulator)` copies it, `from_buffer_copy` makes one.
+    A reduction with `fi.MORE` folds its data into the accumulator that is its result; with `cxi.PRE_REDUCED` an
+    accumulator is the source. `fold` does what `fi.MORE` does, without an endpoint. All data of an accumulator have one
+    operator, datatype and count. Threads that share an accumulator exclude each other. `bytes(accumulator)` copies it,
+    `from_buffer_copy` makes one.
 
     Source: fi_cxi(7) "reduction flags".
     """

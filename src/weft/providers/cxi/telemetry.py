@@ -63,8 +63,8 @@ NUMBERS = {int(one): one.name.removeprefix("C_CNTR_") for one in CntrType}
 
 NAME_MAX = 63
 PAGE_BYTES = 4096
-# A page has a line of eight words for what initiators count, and one for what targets count; then a line with the word
-# of the link; then blocks of two such lines, each of one writer. A count is the sum of its words
+# A page has a line of eight words for the counts of initiators, and a line for the counts of targets; then a line with
+# the word of the link; then blocks of two such lines, each of one writer. A count is the sum of its words
 # (cpp/nic/telemetry.hpp).
 _TARGETS = 7  # the names before this index are what targets count, but for HNI_HRP_ACK
 OFFSETS = {

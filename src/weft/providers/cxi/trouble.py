@@ -71,7 +71,7 @@ _mine: Path | None = None
 
 
 def write(found: Sequence[tuple[float, Stuck]]) -> None:
-    """Make this process's file, of (since, what) pairs; without any: remove it. Raises OSError, FabricError."""
+    """Make this process's file from (since, what) pairs; without pairs remove the file. Raises OSError, FabricError."""
     global _mine
     if not found:
         _remove()

@@ -6,8 +6,8 @@
 
 The NIC tells of changes of the match mode, of refused sends and of receivers that stop this process (`news`). The first
 such news starts a thread, which looks at the endpoints twice a second, logs one line for each resource that has been
-stuck for a second, and ends when nothing is stuck. A program without trouble has no such thread. Meanwhile the same is
-in a file of the registry's folder, `stuck/<process>.json`, which `weft doctor --watch` shows (trouble.py).
+stuck for a second, and ends when nothing is stuck. A program without trouble has no such thread. Meanwhile the same
+lines are in a file of the registry's folder, `stuck/<process>.json`, which `weft doctor --watch` shows (trouble.py).
 
 Source: fi_cxi(7) "Rendezvous Messages", "Selecting Proper Receive Match Mode".
 """
@@ -98,7 +98,7 @@ class Watch:
         before = self._told.setdefault(pid, {})
         where = f"device {self.device}, service {self.service}, endpoint {pid}"
         for name, line in _lines(now):
-            # The first, second, fourth ... time: a cycle of flow control has thousands.
+            # Log the first, second, fourth ... time: a cycle of flow control has thousands of changes.
             if now[name].bit_length() != before.get(name, 0).bit_length():
                 LOG.warning("%s: %s; %s", where, line, self._advice(now))
             before[name] = now[name]
@@ -117,7 +117,7 @@ class Watch:
     # ---- stuck -------------------------------------------------------------------------------------------------------
 
     def stuck(self, before: dict[tuple[int, int], Counts]) -> Iterator[Stuck]:
-        """What is stuck now, as far as one look can tell; `before`: the counts of the last look."""
+        """The resources that are stuck now, as far as one look can tell; `before`: the counts of the last look."""
         for pid, now in self.endpoints():
             last = before.get((id(self), pid), {})
             before[id(self), pid] = now
@@ -255,7 +255,7 @@ class _Dog:
     def wake(self) -> None:
         """Start the thread if there is none. Never waits: news may come in any call."""
         if not self._lock.acquire(blocking=False):
-            return  # it is being started, or ends: the next news starts it
+            return  # the thread is being started, or ends: the next news starts it
         try:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="weft-watch", daemon=True)
@@ -268,7 +268,7 @@ class _Dog:
     def _run(self) -> None:
         try:
             self._look()
-        except BaseException:  # a domain or its registry ended under the look: the next news starts a thread again
+        except BaseException:  # a domain or its registry ended during the look: the next news starts a thread again
             with self._lock:
                 self._thread = None
             raise

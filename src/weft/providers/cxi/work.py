@@ -2,8 +2,8 @@
 
 Every queued operation takes a trigger entry of the service until it starts, and one more with CNTR_WB. The processes of
 a service share them (ledger.py); 8 of a service are the provider's own. Without FI_CXI_ENABLE_TRIG_OP_LIMIT, work for
-which there is no entry waits for one: hardware deadlocks then, and the watchdog says what would have sufficed. With the
-variable it is refused (-FI_ENOSPC), and one process at a time queues, under a named semaphore.
+which there is no entry waits for one: hardware deadlocks then, and the watchdog names the setting that would have
+sufficed. With the variable the work is refused (-FI_ENOSPC), and one process at a time queues, under a named semaphore.
 
 Source: fi_cxi(7) "Triggered Operation".
 """
@@ -61,7 +61,7 @@ def queue(domain: CxiDomain, fid: _nic.DomainCore, limited: bool, start: Callabl
     """
     if not limited:
         if start(True) == "waits":
-            domain.pool.reclaim(KIND)  # those of dead processes
+            domain.pool.reclaim(KIND)  # entries of dead processes
             domain.watch.work_waits(fid)
         return
     with _held(semaphore(domain.device.name, domain.credential.vni, domain.service.id)):
@@ -71,8 +71,9 @@ def queue(domain: CxiDomain, fid: _nic.DomainCore, limited: bool, start: Callabl
 
 
 def semaphore(device: str, vni: int, service: int) -> Path:
-    """The file that is the semaphore of a user's processes with this VNI and service. It outlives them; its lock does
-    not outlive the process that holds it."""
+    """The file that is the semaphore of a user's processes with this VNI and service. The file outlives the processes;
+    its lock does not outlive the process that holds it.
+    """
     return registry.folder() / _FOLDER / f"weft-trig-op-{os.geteuid()}-{device}-{vni}-{service}"
 
 

@@ -1,7 +1,7 @@
 """What the pass-through objects share: their place among `weft.fi`'s classes, and calls that they do not have.
 
-The objects are of their own classes, because their data path is of another type of the extension. `stands_for` makes
-them instances of Weft's class for `isinstance()`, by `__class__`; `type()` tells the difference.
+The objects have classes of their own, because their data path is another type of the extension. `stands_for` makes them
+instances of Weft's class for `isinstance()`, by `__class__`; `type()` tells the difference.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def stands_for(real: Callable[[], type]) -> Any:
 
 
 def unless_used(core: Any, close: Callable[[], None]) -> Callable[[], None] | None:
-    """close() of a forgotten object; None while another object of the library uses it. A garbage collection may come to
-    that one later, and the extension then closes both."""
+    """close() of a forgotten object; None while another object of the library uses it. If a garbage collection
+    finalizes the user later, the extension then closes both.
+    """
     return None if core.in_use else close
 
 

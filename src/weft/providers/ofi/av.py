@@ -152,7 +152,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _handle.adopt(self, eq)
 
     def _no_events(self, op: str, flags: int) -> None:
-        """Refuse an insertion whose event, or whose errors, the library would write to a context that is NULL."""
+        """Refuse an insertion whose event or errors the library would write through a NULL context."""
         _args.whole(op, flags=flags)
         if (self._eq is not None and self.flags & Flag.EVENT) or int(flags) & AvFlag.SYNC_ERR:
             raise errors.InvalidArgument(

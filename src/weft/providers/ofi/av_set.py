@@ -11,14 +11,14 @@ from ...flags import AvSetFlag
 
 __all__ = ["RealAvSet"]
 
-_COUNT_MAX = 1 << 16  # the library makes room for as many; each join opens a set with room for its members
+_COUNT_MAX = 1 << 16  # the library makes room for this number; each join opens a set with room for its members
 
 
 class RealAvSet(AvSet):
     """An ordered list of addresses of a vector of the library, without duplicates. Made by `AddressVector.av_set`.
 
-    The list is kept here, and each join gives the library a set of its own: the library looks at the set of a group for
-    as long as the group is open, so a set that changed afterwards would change the group.
+    The list is kept here, and each join gives the library a set of its own, because the library reads the set of a
+    group as long as the group is open: a later change of the set would change the group.
     Thread safety: any thread. Source: fi_av_set(3).
     """
 

@@ -113,7 +113,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
 
     @staticmethod
     def _alias(ep: RealEndpoint, flags: int, context: Any) -> Any:
-        """`Endpoint.alias`, here because an alias is an endpoint too: imports make no circle."""
+        """`Endpoint.alias`; here, because an alias is an endpoint too, and an import there would make a circle."""
         from .ep_alias import alias_of
 
         return alias_of(ep, flags, context)
@@ -237,7 +237,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
         return self._register(op, buffers, attr.access, attr.offset, attr.requested_key, flags, attr.context, attr=attr)
 
     def _mapped_part(self, op: str, piece: Any) -> list[tuple[int, int]]:
-        """The memory of a DMA-buf, checked, where the provider copies with the processor; none where a NIC does."""
+        """The memory of a DMA-buf, checked, where the provider copies with the processor; none where a NIC copies."""
         _handle.expect(piece, MrDmabuf, op, "attr.dmabuf")
         _args.integer(op, fd=piece.fd)
         _args.whole(op, offset=piece.offset, len=piece.len, base_addr=piece.base_addr or 0)
@@ -272,7 +272,7 @@ class RealDomain(Real, _nic.OfiDomainCore):
         _args.whole(op, access=access, offset=offset, requested_key=key, flags=flags)
         limit = self.info.domain_attr.mr_iov_limit
         by_dmabuf = attr is not None and int(flags) & MrFlag.MR_DMABUF
-        if not by_dmabuf and not 0 < len(buffers) <= max(limit, 1):  # the library looks at the first of them alone
+        if not by_dmabuf and not 0 < len(buffers) <= max(limit, 1):  # the library looks only at the first of them
             raise errors.InvalidArgument(
                 f"{op}: {len(buffers)} buffers\n  rule: 1 to mr_iov_limit, {limit}, of {self.provider.name}\n"
                 "  try: a region for each buffer",

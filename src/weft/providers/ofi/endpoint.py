@@ -38,7 +38,7 @@ def _class() -> type:
     return Endpoint
 
 
-# Names of the enabled endpoints of this process that are named by it (Quirk.NAMED_BY_PROCESS).
+# Names, with this process's number, of its enabled endpoints (Quirk.NAMED_BY_PROCESS).
 _names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
 # What a connected endpoint may do once the event queue has reported the connection.
 _SENDING = (
@@ -77,7 +77,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._eq: Any = None
         self._enabled = False
         self._chose_name = False
-        self._options: list[tuple[int, int, int, int]] = []  # that wait for enable()
+        self._options: list[tuple[int, int, int, int]] = []  # objects that wait for enable()
         self._joins = 0
         self._request = info.handle if isinstance(info.handle, RealRequest) else None
         if self._request is not None and (self._request.taken or self._request.answered):
@@ -183,8 +183,8 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
     def enable(self) -> None:
         """Make the endpoint ready for transfers (fi_enable). Raises the library's refusal (NoCq, NoAv ...).
 
-        The queues and counters that are bound can be read from then on: before, a read would end the process with
-        some providers, and raises BadState.
+        Bound queues and counters can be read from then on. An earlier read raises BadState, because it would end the
+        process with some providers.
         """
         _handle.check(self, "ep.enable")
         if not self._enabled:
@@ -221,8 +221,9 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         return has(self.domain.provider.name, quirk)
 
     def _take_another_name(self) -> None:
-        """Instead of the library's name, which has the process's number, as an ended process may have had
-        that left its file: the library then refuses the name, or ends the process."""
+        """Replace the library's name, which has the process's number: an earlier process of the same number may have
+        left its file, and the library then refuses the name, or ends the process.
+        """
         name = self.getname_core()
         if self._chose_name or not isinstance(name, str):
             raise self._name_is_taken(name)
@@ -295,7 +296,7 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self.accept_core(data)
 
     def _link(self) -> None:
-        """The event queue has reported the connection: calls go straight to the extension."""
+        """Let calls go straight to the extension, once the event queue has reported the connection."""
         if not self._linked:
             self._linked = True
             for name in _SENDING:

@@ -22,8 +22,8 @@ def _class() -> type:
 class RealEndpointAlias(RealEndpoint):
     """Another view of an endpoint of the library (struct fid_ep). Made by `Endpoint.alias`.
 
-    Its transfers use the original's address, queues and address vector, and operation flags of its own. What is under
-    way when it is closed goes on: the operations are the original's. Close the aliases before the original.
+    Its transfers use the original's address, queues and address vector, and operation flags of its own. Operations
+    under way continue when the alias is closed: they are the original's. Close the aliases before the original.
     Thread safety: any thread. Source: fi_endpoint(3) fi_ep_alias.
     """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["RealEventQueue"]
 
 _SLICE_MS = 50
-_SLICE_JOINING_MS = 1  # while a join needs progress, which a wait in the library does not make
+_SLICE_JOINING_MS = 1  # the longest sleep while a join needs progress, because a wait in the library makes none
 _EVENT_MAX = (1 << 32) - 1
 _CM = (int(EqEvent.CONNREQ), int(EqEvent.CONNECTED), int(EqEvent.SHUTDOWN))
 
@@ -52,7 +52,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._fd = -1
-        self._written: dict[int, tuple[int, Any]] = {}  # what write() was given, by number: the library has the number
+        self._written: dict[int, tuple[int, Any]] = {}  # entries of write(), by the library's number
         self._numbers = count()
 
         def make(kind: int) -> None:
@@ -98,7 +98,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
                 raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
 
     def _joining(self) -> list[Any]:
-        """The endpoints that join a group, and report to this queue: only their completion queues make progress."""
+        """Endpoints that join a group and report to this queue. Only their completion queues make progress."""
         each = (what for what, _ in self.fabric._expected.values() if isinstance(what, RealCollectiveGroup))
         return [group.ep for group in each if group.ep._eq is self and not group.joined]
 
@@ -116,11 +116,11 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             event = self._event(found, flags)
             if event is not None:
                 return event
-            if flags & Flag.PEEK:  # the event of a closed group is nobody's: take it, look at the next
+            if flags & Flag.PEEK:  # nobody waits for the event of a closed group: discard it, look at the next
                 self.read_core(flags & ~int(Flag.PEEK), 0)
 
     def _event(self, found: Any, flags: int) -> tuple[int, Any] | None:
-        """The event of what the library has; None: of a group that was closed while it joined."""
+        """The event for the library's entry; None: of a group that was closed while it joined."""
         event, fid, context, data = found
         if fid == self.fid:
             return self._written[data] if flags & Flag.PEEK else self._written.pop(data)
@@ -143,7 +143,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         return event, EqEntry(owner, None, data)
 
     def _expected(self, number: int, flags: int) -> tuple[Any, Any]:
-        """What an event is of, and the context; (None, None): of something that was closed."""
+        """The object that an event reports on, and the context; (None, None): the object was closed."""
         expected = self.fabric._expected
         none = (None, None)
         return expected.get(number, none) if flags & Flag.PEEK else expected.pop(number, none)
@@ -156,7 +156,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         if found is None:
             raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
         fid, number, data, err, prov_errno, err_data = found
-        what, context = self._expected(number, int(flags) | int(Flag.PEEK))  # an insertion has its other event yet
+        what, context = self._expected(number, int(flags) | int(Flag.PEEK))  # an insertion still gets its other event
         if what is None:
             what = self.fabric._fids.get(fid)
         elif isinstance(what, RealCollectiveGroup):
@@ -175,7 +175,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             )
         number = next(self._numbers)
         self._written[number] = (int(event), entry)
-        try:  # the library has a notice: Quirk.WRITTEN_CONNREQ_CRASHES
+        try:  # the library gets a NOTIFY instead: Quirk.WRITTEN_CONNREQ_CRASHES
             self.write_core(int(EqEvent.NOTIFY), number, int(flags))
         except BaseException:
             del self._written[number]

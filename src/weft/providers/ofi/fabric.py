@@ -57,7 +57,7 @@ class RealFabric(Fabric):
         return number
 
     def _expect_nothing(self, what: Any) -> None:
-        """`what` is closed: its events are nobody's."""
+        """`what` is closed: discard its events."""
         for number in [number for number, (one, _) in self._expected.items() if one is what]:
             del self._expected[number]
 

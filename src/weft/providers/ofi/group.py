@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RealCollectiveGroup", "join"]
 
-# Joins of an endpoint, where collectives are libfabric's own: their groups have 8 bits of a number, never given back.
+# Joins of an endpoint under libfabric's own collectives, whose groups have an 8-bit number that is never reused.
 _JOINS_MAX = 255
 
 
@@ -123,7 +123,7 @@ def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any
 
 
 def _refuse_soft(ep: RealEndpoint, op: str) -> None:
-    """What libfabric's own collectives cannot do."""
+    """Refuse requests that libfabric's own collectives cannot serve."""
     waiting = [one for one, _ in ep.domain.fabric._expected.values() if getattr(one, "ep", None) is ep]
     if waiting:
         raise errors.Again(
@@ -141,7 +141,9 @@ def _refuse_soft(ep: RealEndpoint, op: str) -> None:
 
 def _place(ep: RealEndpoint, op: str, av_set: RealAvSet, members: list[int]) -> int:
     """The endpoint's place among the members; libfabric's own collectives would join a set without the endpoint, and
-    crash later. A provider with its own may have another address in the vector: then a place that no member has."""
+    crash later. A provider with collectives of its own may have another address in the vector; the result is then a
+    place that no member has.
+    """
     if not members:
         raise errors.InvalidArgument(f"{op}: {av_set!r} has no members", op=op)
     for name in members:

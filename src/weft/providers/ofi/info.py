@@ -109,7 +109,7 @@ def to_native(info: attrs.Info, *, hints: bool = False) -> _nic.OfiInfo:
         if name == PREFIX.rstrip(":"):
             fabric["prov_name"] = None
     native = getattr(info, "native", None)
-    if not hints and native is not None:  # the application's duties stay those that the provider asked for
+    if not hints and native is not None:  # keep the duties of the application that the provider asked for
         before = native.fields()
         fields["mode"] = int(info.mode) | before["mode"] & _OURS
         for name in ("tx_attr", "rx_attr", "domain_attr"):
@@ -174,7 +174,7 @@ def packed(address: Any, addr_format: int) -> bytes | None:
 
 
 def octets_of(name: str) -> bytes:
-    """The bytes of a name under FI_ADDR_STR. Raises InvalidArgument for a str that is of no bytes."""
+    """The bytes of a name under FI_ADDR_STR. Raises InvalidArgument for a str that does not encode to bytes."""
     try:
         return name.encode(errors=_ANY)
     except UnicodeEncodeError as reason:

@@ -74,7 +74,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _find_providers(path: str) -> None:
-    """A libfabric of a wheel has its providers as files in a folder beside it, which it does not look for there."""
+    """Point a wheel's libfabric at its providers: files in a folder beside it, where it does not look by itself."""
     folder = os.path.join(os.path.dirname(path), "prov")
     if os.path.dirname(path) and os.path.isdir(folder):
         os.environ.setdefault("FI_PROVIDER_PATH", folder)

@@ -83,7 +83,7 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         _handle.adopt(self, *self._parents())
 
     def _described(self, attr: MrAttr, flags: int) -> dict[str, Any]:
-        """What only attributes have, for the extension."""
+        """The properties that only attributes have, for the extension."""
         op = "mr_regattr"
         _args.whole(op, access=attr.access, offset=attr.offset, requested_key=attr.requested_key)
         _args.whole(op, iface=attr.iface, device=attr.device, auth_key_size=attr.auth_key_size)

@@ -49,7 +49,7 @@ class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
         native = fabric.native(self.info)
         _nic.OfiPassiveEndpointCore.__init__(self, fabric._core, native)
         if has(self.provider.name, Quirk.PASSIVE_KEEPS_INFO):
-            _kept_infos.append(native)  # for ever: the library's thread reads it until the process ends
+            _kept_infos.append(native)  # kept for ever, because the library's thread reads it until the process ends
         fabric._fids[self.fid] = self
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)

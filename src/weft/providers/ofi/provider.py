@@ -22,7 +22,7 @@ __all__ = ["RealProvider", "find", "offers"]
 
 
 class RealProvider(BaseProvider):
-    """A provider of the library, by its name here (`ofi:tcp`). The library decides everything; it is asked later."""
+    """A provider of the library, by its name here (`ofi:tcp`). The library decides everything, when it is asked."""
 
     nothing = "the library has none that meets the hints"
 

@@ -16,7 +16,7 @@ __all__ = ["Queued", "control"]
 
 
 class Queued:
-    """The deferred work of a domain: what the library looks at until the work has ended.
+    """The deferred work of a domain, with the structs that the library reads until the work has ended.
 
     Attributes:
         transfers: Transfers by the token of their work. An entry goes when the operation has ended, and nothing holds
