@@ -31,4 +31,4 @@ class Channel(Protocol):
 
     def settle(self) -> None:
         """Called by every rank if a record tells of an error: return when all ranks have the records, or after a short
-        time. A channel may end with a rank's process, and the others are still to read the error."""
+        time. A channel may end with a rank's process, and the other ranks still have to read the error."""

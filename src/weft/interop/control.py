@@ -1,4 +1,4 @@
-"""A small shared array of each rank, in which the others see how far the rank is.
+"""A small shared array of each rank, in which the others see the rank's progress.
 
 After the tickets are exchanged, ranks wait for each other in these arrays and nowhere else: a rank that fails writes
 its error there, and the death of a rank ends the reads of its array.
@@ -124,7 +124,7 @@ def pauses() -> Iterator[float]:
 
 # ---- errors of other ranks -------------------------------------------------------------------------------------------
 
-# What a program may have done wrong; all else that is no FabricError arrives as BadState.
+# Errors of a program; other errors that are no FabricError arrive as BadState.
 _PLAIN: dict[str, type[Exception]] = {"TypeError": TypeError, "ValueError": ValueError, "MemoryError": MemoryError}
 
 

@@ -27,7 +27,7 @@ __all__ = ["DEFAULT_TIMEOUT_S", "PeerArrays", "meet"]
 
 DEFAULT_TIMEOUT_S = 60.0
 _VERSION = 1
-_LINGER_S = 2.0  # a rank that failed stays so long for the others to read its error
+_LINGER_S = 2.0  # time that a failed rank stays, so that the others can read its error
 _OPERATION_S = 30.0
 
 Array = Any  # anything that Node.share takes
@@ -87,7 +87,7 @@ class PeerArrays:
         return found
 
     def names(self, rank: int) -> tuple[str, ...]:
-        """The names of a rank's arrays: ("",) for one that was passed alone, () if it shares none."""
+        """The names of a rank's arrays: ("",) for an array that was passed alone, () if it shares none."""
         return tuple(self._of(rank))
 
     def view(self, rank: int, name: str | None = None, mode: Any = None) -> Any:
@@ -284,7 +284,7 @@ def _record(channel: Channel, seat: _Seat | None, failed: Exception | None) -> b
 
 
 def _read(records: list[bytes], channel: Channel, call: str, failed: Exception | None) -> dict[int, _Peer]:
-    """The other ranks. Every rank has the same records, and so raises the same error for the same rank."""
+    """The other ranks' records. All ranks have the same records, so all raise the same error for the same rank."""
     failures: dict[int, Failure] = {}
     found: dict[int, _Peer] = {}
     for rank, record in enumerate(records):
@@ -305,7 +305,7 @@ def _read(records: list[bytes], channel: Channel, call: str, failed: Exception |
 
 
 def _parsed(text: bytes, rank: int, size: int) -> _Peer | Failure:
-    """A rank's record: what it shares, or its error. What is not a record counts as the rank's error."""
+    """A rank's record: its shares, or its error. A text that is no record counts as the rank's error."""
     try:
         told = json.loads(text)
         if told["weft"] != _VERSION:
@@ -352,7 +352,7 @@ def _attach(others: Mapping[int, _Peer], seat: _Seat, deadline: float, call: str
     # From the next rank on, so that not all ranks ask the same rank at once.
     order = sorted(others, key=lambda rank: (rank < me, rank))
     lost: dict[int, errors.FabricError] = {}
-    # All control arrays first: who fails afterwards waits until the others have read its error there.
+    # Attach all control arrays first: a rank that fails afterwards waits until the others have read its error there.
     for rank in order:
         try:
             others[rank].control = seat.node.attach(others[rank].control_ticket)
@@ -397,7 +397,7 @@ def _attach(others: Mapping[int, _Peer], seat: _Seat, deadline: float, call: str
 
 
 def _first_failure(others: Mapping[int, _Peer]) -> Exception | None:
-    """The error of the lowest of the other ranks that wrote one: the cause of what this rank sees."""
+    """The error of the lowest other rank that wrote an error: the cause of what this rank sees."""
     for _, one in sorted(others.items()):
         failure = failure_of(one.control) if hasattr(one, "control") else None
         if failure is not None:

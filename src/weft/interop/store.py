@@ -34,7 +34,7 @@ _SETTLE_S = 3.0
 
 
 class KeyValueStore(Protocol):
-    """What attach_all() needs of a store. torch.distributed's stores have it."""
+    """The methods that attach_all() calls. torch.distributed's stores have them."""
 
     def set(self, key: str, value: Any, /) -> Any:
         """Store a value, a str or bytes, under a key."""
@@ -158,7 +158,7 @@ class _StoreChannel:
         return [found[rank] for rank in range(self.size)]
 
     def _twins(self, mine: bytes, call: str) -> str:
-        """A line of an error's text: another process registered as this rank, and replaced its record. "": none did."""
+        """Error text when another process registered under this rank and overwrote its record; "" otherwise."""
         found = self._at_store(call, self._store.get, self._key(self.rank))
         if (found.encode() if isinstance(found, str) else bytes(found)) == mine:
             return ""
@@ -194,7 +194,7 @@ class _StoreChannel:
             self._store.wait([self._key(rank)], datetime.timedelta(seconds=seconds))
             return True
         except Exception as reason:
-            # Stores have errors of their own for a timeout. An error that comes at once is none.
+            # Stores have errors of their own for a timeout. An error that comes at once is no timeout.
             early = time.monotonic() - begun < 0.8 * seconds
             if early and not isinstance(reason, TimeoutError) and "time" not in str(reason).lower():
                 raise _broken(call, reason) from reason
@@ -246,7 +246,7 @@ class FileStore:
             )
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Store a value. Who reads it gets a whole value, the earlier one or this."""
+        """Store a value. A reader gets a whole value: the earlier value or this one."""
         path = self._path(key)
         part = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.part")
         part.write_bytes(value.encode() if isinstance(value, str) else value)

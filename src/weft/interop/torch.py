@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["PeerTensors", "as_tensor", "attach_all", "empty", "like", "move", "zeros"]
 
 _Module = TypeVar("_Module", bound="torch.nn.Module")
-# NumPy has these only from ml_dtypes, and torch does not know NumPy's: their bits are passed on as integers.
+# NumPy has these dtypes only from ml_dtypes, which torch does not know: their bits are passed on as integers.
 _AS_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e4m3fnuz": "uint8", "float8_e5m2": "uint8"}
 _AS_BITS |= {"float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8"}
 

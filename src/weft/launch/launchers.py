@@ -26,7 +26,7 @@ _ANCESTORS_MAX = 32
 
 @dataclass(frozen=True)
 class Launcher:
-    """One launcher's account of this process. What it does not tell is None, (), or "".
+    """One launcher's account of this process. A value that the launcher does not tell is None, (), or "".
 
     Attributes:
         name: "Slurm", "PALS", "Open MPI", "PRRTE", "MPICH", "Intel MPI", "PMI", "torchrun", "torch", "weft launch".
@@ -155,7 +155,7 @@ class _Reader:
 
 
 def _torch(env: _Reader) -> Launcher | None:
-    """torchrun, and whoever sets the variables of torch.distributed's env://."""
+    """torchrun, or another launcher that sets the variables of torch.distributed's env://."""
     elastic = bool(env.text("TORCHELASTIC_RUN_ID"))
     if not elastic and not (env.environ.get("RANK") and env.environ.get("WORLD_SIZE")):
         return None
@@ -315,8 +315,8 @@ def environment(environ: Mapping[str, str] | None = None) -> Launch:
 
     If launchers are nested (torchrun in a task of srun), the innermost is the one whose variables the fewest ancestors
     of this process share, as /proc/<pid>/environ shows; where that does not decide, the usual nesting: torchrun, then
-    mpiexec, then `weft launch`, then PALS, then Slurm. Never raises for what the variables say: what is wrong with them
-    is in `Launch.problems`. Reads the file that PBS_NODEFILE names.
+    mpiexec, then `weft launch`, then PALS, then Slurm. Never raises for the content of the variables: `Launch.problems`
+    lists their faults. Reads the file that PBS_NODEFILE names.
     """
     env = _Reader(os.environ if environ is None else environ)
     shared = _ancestors() if environ is None else []

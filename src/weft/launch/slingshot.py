@@ -35,7 +35,7 @@ class Slingshot:
 
 
 def slingshot(environ: Mapping[str, str]) -> tuple[Slingshot | None, list[str]]:
-    """The values, None if no variable is set; and what is wrong with them, a sentence each."""
+    """The values, None if no variable is set; and their faults, a sentence each."""
     texts = {name: environ[name] for name in NAMES if environ.get(name)}
     if not texts:
         return None, []

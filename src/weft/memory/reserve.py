@@ -53,7 +53,7 @@ def part(room: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
 def room_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
     """The room of an array that was made with `reserve`: all rows that the array can get; None if it has no room.
 
-    An array that is only a part of such an array, or that has other rows, has no room.
+    A part of such an array, or an array with other rows, has no room.
     """
     base: Any = array
     while base is not None:

@@ -7,7 +7,7 @@
 Each NIC listens at an abstract Unix socket, "weft.top.<user>.<pid>.<random>". A viewer connects, and the thread that
 makes the NIC's progress answers with a file in memory (cpp/host/viewers.hpp). Nothing runs in the process while nobody
 looks. A process without an engine thread (WEFT_ENGINE=manual) answers when it next makes progress, and a stopped one
-when it continues: until then its last answer is stale. A process that has ended has no name any more.
+when it continues: until then its last answer is stale. A process that has ended has no socket any more.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _connect(one: _Asked) -> bool:
         sock.setblocking(False)
         sock.connect("\0" + one.name)
         pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        if uid != os.geteuid():  # a name is free for anyone to take
+        if uid != os.geteuid():  # any user may bind such a name
             raise PermissionError
         one.pid = pid or one.pid
     except OSError:

@@ -43,7 +43,9 @@ def rates(before: View | None, now: View) -> Rates:
     def grew(
         old: Iterable[One], new: Iterable[One], key: Callable[[One], Hashable], value: Callable[[One], int]
     ) -> list[float]:
-        """The growth of each of `new`. What is not in `old`, or has become less, has begun at 0 in between."""
+        """The growth of each count of `new`. A count that is missing in `old`, or has become less, restarted at 0 in
+        between.
+        """
         values = {key(one): value(one) for one in old}
         growths = []
         for one in new:

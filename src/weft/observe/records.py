@@ -130,7 +130,7 @@ def _read(path: Path | str, memory: mmap.mmap, size: int) -> Recording:
             Record(number, KINDS[kind], t_ns, duration_ns, id_, bytes_, arg, thread, endpoint, peer, what, status)
         )
     records.sort(key=lambda one: one.number)
-    # Of a living process the newest records may be newer than `added`.
+    # A living process may have written records after `added` was read.
     return Recording(
         pid, _text(command), started_ns, started_at, max(added, len(records)), thread_names, names, records
     )

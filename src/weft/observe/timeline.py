@@ -84,14 +84,14 @@ def _named(names: Sequence[str], number: int) -> str:
 class _Events:
     def __init__(self, recording: Recording, begun_ns: int, first_span: int) -> None:
         self.recording, self.begun_ns, self.spans = recording, begun_ns, first_span
-        # What has begun and not ended: key -> the event that began it.
+        # Spans that have begun and not ended: key -> the event that began the span.
         self.open: dict[tuple[Any, ...], Event] = {}
 
     def all(self) -> Iterator[Event]:
         yield from self._names()
         for record in sorted(self.recording.records, key=lambda one: one.t_ns):  # a call has the time of its begin
             yield from self._of(record)
-        # What the end of the recording cut off: a viewer draws it up to the end of the timeline.
+        # Spans that the end of the recording cut off: a viewer draws them up to the end of the timeline.
         for begin in self.open.values():
             begin["args"]["unfinished"] = True
             yield begin

@@ -49,7 +49,7 @@ class Server:
         with finally_close:
             finally_close.callback(os.close, lock)
             with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # of a helper that was killed
+                self.path.unlink()  # a file of a killed helper
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
                 _bind(listener, self.path)
                 os.chmod(self.path, 0o600)
@@ -61,7 +61,7 @@ class Server:
         return True
 
     def _accept(self, listener: socket.socket) -> None:
-        from . import answers  # what makes the first answer slow; the socket is there already
+        from . import answers  # this makes the first answer slow; the socket is there already
 
         while True:
             try:

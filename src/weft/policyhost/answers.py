@@ -2,7 +2,7 @@
 
 For each object that a client opens, the helper opens the same object of `weft.fi`, so that every check and every text
 of a refusal is the one that Python programs get; the client's library then makes its own object with the resolved
-numbers. What a client has not closed when it ends is closed for it.
+numbers. When a client ends, the helper closes the objects that the client left open.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Client:
 
     def __init__(self) -> None:
         self._leases: dict[int, tuple[Any, Callable[[], object]]] = {}
-        self._last = secrets.randbits(62)  # no client knows a number that an earlier helper gave
+        self._last = secrets.randbits(62)  # random, so that a number of an earlier helper is unknown here
         self._questions: dict[str, Callable[[Record], _Answer]] = {
             "getinfo": _getinfo,
             "domain": self._domain,
@@ -66,11 +66,11 @@ class Client:
             return pack(handler(asked))
         except errors.FabricError as refused:
             return pack({"errno": int(refused.errno or Errno.EOTHER), "text": refused.message})
-        except Exception as broken:  # a defect of Weft: the client hears of it, and other clients are served
+        except Exception as broken:  # a defect of Weft: tell the client, and go on serving others
             return pack({"errno": int(Errno.EOTHER), "text": f"the policy helper failed: {broken!r}"})
 
     def close(self) -> None:
-        """The client has ended: close what it has left open, last opened first."""
+        """Close the objects that the ended client left open, last opened first."""
         for lease in sorted(self._leases, reverse=True):
             with contextlib.suppress(errors.FabricError):
                 self._leases.pop(lease)[1]()

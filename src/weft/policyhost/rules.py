@@ -24,7 +24,7 @@ _Fields = dict[str, Value]
 
 
 def process(s: Settings, cache: CacheSettings) -> _Fields:
-    """How the NIC of the client's process is made, by the environment."""
+    """The configuration of the client process's NIC, from the environment."""
     return {
         "manual": int(s.engine == "manual"),
         "strict": int(s.isolation == "strict"),
@@ -64,7 +64,7 @@ def domain(of: Domain) -> _Fields:
 
 
 def _resources(of: Domain) -> _Fields:
-    """The ledger of the domain's service, from which the client's NIC takes list entries; nothing without one."""
+    """The ledger of the domain's service, from which the client's NIC takes list entries; empty without a service."""
     lent = getattr(of.policy, "lent", None)
     return {} if lent is None else {f"ledger.{name}": value for name, value in lent().items()}
 

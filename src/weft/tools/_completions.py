@@ -21,7 +21,7 @@ _READ_MAX = 64
 
 
 class Completions:
-    """The completions of a queue; those that come while another is waited for are kept.
+    """The completions of a queue. A completion that arrives while another is waited for is kept.
 
     Args:
         alive: Called from time to time with the seconds of a wait so far; raises if no completion can come any more.
@@ -90,6 +90,6 @@ class Completions:
                 self.progress()
                 now = time.monotonic()
                 begun = begun or now
-                if now - max(begun, looked) > _SLICE_S:  # a connection to a peer that is gone is never made
+                if now - max(begun, looked) > _SLICE_S:  # a connection to a dead peer never completes
                     looked = now
                     self._alive(now - begun)

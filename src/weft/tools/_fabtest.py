@@ -1,11 +1,11 @@
 """The two sides of `weft fabtest`: `serve`, and `run` for the client.
 
-Both sides register one region under the same key: a header, then data. The client writes what it will do and its own
-address into the server's header, and the server answers by a write into the client's. From then on it is writes, reads
-and polls of memory, or messages: nothing else goes between the two.
+Both sides register one region under the same key: a header, then data. The client writes its plan and its own
+address into the server's header, and the server answers by a write into the client's header. From then on the two
+exchange only writes, reads and polls of memory, or messages.
 
-Over a real libfabric the two introduce themselves by messages instead, because addresses and keys of a region may be
-the provider's.
+Over a real libfabric the two introduce themselves by messages instead, because the provider may choose addresses and
+keys of a region.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Side:
         keep = self._undo.enter_context
         domain = keep(keep(fi.Fabric(info.fabric_attr)).domain(info))
         self.real = _real.is_real(info.fabric_attr.prov_name)
-        # A real provider makes progress in calls alone, and shm of libfabric 1.17 does not keep the limit of a sleep.
+        # A real provider makes progress only in calls, and shm of libfabric 1.17 exceeds the limit of a sleep.
         waits = fi.WAIT_NONE if self.real else fi.WAIT_UNSPEC
         self.cq, self.av = keep(domain.cq_open(format=fi.CQ_FORMAT_CONTEXT, wait_obj=waits)), keep(domain.av_open())
         self.ep = keep(domain.endpoint(info))
@@ -168,7 +168,7 @@ def info_of(provider: str, own: str | None, own_pid: str | None, peer: str | Non
 
 
 def _real_info(provider: str, own: str | None, own_port: str | None, peer: str | None, port: str | None) -> fi.Info:
-    """As info_of, of a real libfabric: own and peer are hosts where addresses are of IP, else what getname() tells."""
+    """As info_of, of a real libfabric: own and peer are hosts if addresses are of IP, else names of getname()."""
     hints = fi.Info(
         caps=fi.RMA | fi.MSG | fi.TAGGED,
         ep_attr=fi.EpAttr(type=fi.EP_RDM),

@@ -74,7 +74,7 @@ def _own_groups() -> list[dict[str, Any]]:
 
 
 class Registrar:
-    """Keeps this host's part of the manager's registry of NICs as the host's devices are, in a thread."""
+    """A thread that keeps this host's part of the manager's registry of NICs equal to the host's devices."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -38,7 +38,7 @@ _LIMITS = Limits(groups_per_root=8192)
 
 
 def prefix() -> str:
-    """What the names of jobs that were launched from this registry begin with."""
+    """The prefix of the names of jobs that were launched from this registry."""
     here = registry.here()
     return f"launch-{socket.gethostname()}-{os.geteuid()}-{here.read().record['fabric']}-"
 
@@ -52,7 +52,7 @@ def sweep(store: Store) -> list[str]:
     over = vni.over(registry.here().path, [name.removeprefix(begins) for name in names])
     gone = [name for name in names if name.removeprefix(begins) in over]
     for name in gone:
-        with contextlib.suppress(Refused):  # another manager was first
+        with contextlib.suppress(Refused):  # another process has just started one
             store.release(name)
     return gone
 

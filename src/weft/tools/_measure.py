@@ -425,12 +425,12 @@ def plan(bench: Bench, path: str, ops: list[str], sizes: list[int]) -> Iterator[
 
 
 def depths(provider: str | None) -> list[int]:
-    """Numbers of entries behind which a match is measured: those that an endpoint of the provider may have."""
+    """Numbers of entries behind which a match is measured, as far as an endpoint of the provider may have so many."""
     return [depth for depth in DEPTHS if _messages.Matching.possible(depth, provider)]
 
 
 def match_row(op: str, depth: int, seconds: float, rounds: int, provider: str | None) -> Row:
-    """A match behind `depth` posted receives or unexpected messages; the limit is the same behind few."""
+    """A match behind `depth` posted receives or unexpected messages; the limit is the same match behind few entries."""
     row = Row(op, "self", 8, depth=depth)
     unexpected = op == "match_unexpected"
     with (

@@ -1,7 +1,7 @@
 """The measurements of `weft perf` through a provider of a real libfabric.
 
-The library's providers differ from Weft's in what a program has to do: they make progress in calls alone, so both
-processes read their queues; a call raises Again while a connection is being made; remote addresses may be virtual.
+The library's providers ask more of a program than Weft's: they make progress only in calls, so both processes read
+their queues; a call raises Again while a connection is being made; remote addresses may be virtual.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RealBench(Bench):
         self._provider = provider
 
     def sizes(self, op: str, sizes: list[int]) -> list[int]:
-        """As Bench's; none for an operation that libfabric has no call for, or the provider not."""
+        """As Bench's; no sizes for an operation that libfabric or the provider does not have."""
         return super().sizes(op, sizes) if op in OPS else []
 
     def row(self, op: str, path: str, size: int, seconds: float, rounds: int) -> Row:
@@ -97,7 +97,7 @@ class RealBench(Bench):
                         post(*arguments)
                         posted += 1
                 except fi.Again:
-                    if posted == done:  # none under way: a connection is being made
+                    if posted == done:  # no operation is under way: a connection is being made
                         self._settle(post, arguments)
                         posted += 1
                 done += wait(window, alive)
@@ -106,7 +106,7 @@ class RealBench(Bench):
         return Op(latency, rate)
 
     def _settle(self, post: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """Make a call while none is under way: again and again until there is room for it."""
+        """Make a call while no operation is under way: repeat it until there is room for it."""
         deadline = time.monotonic() + _DEADLINE_S
         while True:
             for _ in range(_POLLS):

@@ -100,7 +100,7 @@ class _Talk:
         return len(found)
 
     def until(self, messages: int, sends: int) -> None:
-        """Poll until so many of each have completed. Raises TimedOut after DEADLINE_S without any."""
+        """Poll until so many sends and receives have completed. Raises TimedOut after DEADLINE_S without any."""
         deadline = time.monotonic() + DEADLINE_S
         idle = 0
         while self.messages < messages or self.sends < sends:
@@ -116,7 +116,8 @@ class _Talk:
 def round_trips(side: Side, peer: int, how: How, rounds: int, first: bool, alive: Alive) -> float:
     """Nanoseconds of half a round trip: send, and wait for the answer. Both processes call it, one with first=True.
 
-    Each message finds a receive posted: one more than a process waits for, and replaced while a message is under way.
+    Each message finds a posted receive: one more receive than a process waits for is posted, and each is replaced while
+    a message is under way.
     """
     talk = _Talk(side, peer, how, alive)
     if how.inject and how.tagged and not how.patient:

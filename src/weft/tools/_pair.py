@@ -42,7 +42,7 @@ DEADLINE_S = 20.0
 LINE_BYTES = 4096  # the first bytes of the scratch memory: the word for the ping-pong
 _POLLS = 256  # polls of an empty queue before the clock is read
 _LOOKS = 32  # checks of a message, and of its queue, before the deadline is checked
-_END_S = 5.0  # for a process with a real libfabric to end
+_END_S = 5.0  # for the end of a process with a real libfabric
 _LOOK_S = 0.002  # wait for a word in memory, before the NIC and the deadline are checked
 
 KINDS = {"direct": 1, "foreign": 2}
@@ -158,7 +158,9 @@ class Side:
                 raise TargetError(f"no completion within {DEADLINE_S:.0f} s")
 
     def progress(self) -> None:
-        """Let the provider work while no operation of this process is under way. Raises the error of a failed one."""
+        """Let the provider work while no operation of this process is under way. Raises the error of a failed
+        operation.
+        """
         try:
             self.cq.read(1)
         except fi.Available:
@@ -506,7 +508,7 @@ class Target:
         return "; its stderr:\n" + "\n".join("  " + line for line in text.splitlines()[-20:])
 
     def close(self) -> None:
-        """End the process at once; one that has a real libfabric ends by itself, and removes what that has made."""
+        """End the process at once; a process with a real libfabric ends by itself, and removes the library's files."""
         if self._real:
             with contextlib.suppress(OSError):
                 self._to.close()
@@ -554,7 +556,7 @@ class ServedTarget(Target):
     _socket: socket.socket
 
     def _await_end(self) -> None:
-        pass  # its host knows
+        pass  # its host answers for it
 
     def alive(self) -> None:
         """Raise TargetError if the process, its host or the connection is gone."""

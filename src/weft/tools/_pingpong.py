@@ -38,12 +38,12 @@ _SLICE_S = 0.2  # wait for an event, before the control connection is looked at
 
 
 class PeerGone(RuntimeError):
-    """The other side ended, or sent what weft pingpong does not send."""
+    """The other side ended, or sent a line that weft pingpong does not send."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What both sides have to be given alike: fi_pingpong(1) "Options".
+    """The options that have to be equal on both sides: fi_pingpong(1) "Options".
 
     Attributes:
         sizes: Bytes of the messages, in order.
@@ -262,7 +262,7 @@ class _Side:
             if not real or domain.mr_mode & fi.MR_ENDPOINT:
                 source.enable()
             self.desc = source if real else None
-        # The same memory twice, and for calls of a real libfabric its descriptor: as the calls take it, and as bytes.
+        # The memory as the calls take it and as bytes, and for calls of a real libfabric its descriptor.
         self.source, self.room = source, room
 
     def _progress(self) -> None:
@@ -432,7 +432,7 @@ def _one_size(side: _Side, plan: Plan, control: Control, size: int, client: bool
 
 
 class _Patterns:
-    """Bytes of -c, which differ from those of the message before and of the other direction."""
+    """Bytes of -c, which differ from those of the previous message and of the other direction."""
 
     _PERIOD = 251
 

@@ -41,7 +41,7 @@ def choose(hints: fi.Info, host: str | None = None) -> fi.Info:
 
 
 def side_info(provider: str) -> fi.Info:
-    """What both processes of a measurement on this host open: with atomics where the provider has them."""
+    """The Info that both processes of a measurement on this host open: with atomics if the provider has them."""
     for caps in (fi.RMA | fi.ATOMIC | fi.MSG | fi.TAGGED, fi.RMA | fi.MSG | fi.TAGGED):
         hints = fi.Info(
             caps=caps,

@@ -18,7 +18,7 @@ from ._text import UsageError, console, plain_table
 __all__ = ["app", "beside", "own_token"]
 
 PORT = 7430
-BUSY_S = 5.0  # a manager that is busy for longer is told of
+BUSY_S = 5.0  # after this time the user is told that the manager is busy
 _URL, _TOKEN, _CACERT = "FI_CXI_COLL_FABRIC_MGR_URL", "FI_CXI_COLL_MCAST_TOKEN", "FI_CXI_COLL_FABRIC_MGR_CACERT"
 
 app = typer.Typer(
@@ -124,7 +124,7 @@ def _tokens(file: Path, *, make: bool) -> list[str]:
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(fd, "w") as made:
             made.write(secrets.token_urlsafe(24) + "\n")
-        with contextlib.suppress(FileExistsError):  # another manager was first
+        with contextlib.suppress(FileExistsError):  # another process has just written one
             os.link(part, file)
         part.unlink()
     try:

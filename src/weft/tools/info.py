@@ -198,7 +198,7 @@ def _print_offers(out: Printer, found: fi.Explanation, why: bool, brief: bool, v
             print(repr(one))
             continue
         table = _info_table(head, one, before.get(head))
-        if table.rows:  # none: as the one before in every field that is shown
+        if table.rows:  # no lines: every shown field equals the previous info's
             out.table(table)
         before[head] = one
 

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 OPS = ("write", "read", "inject_write", "fetch_add", "batch", "send", "tsend", "match_posted", "match_unexpected")
-MATCHES = OPS[-2:]  # of an endpoint with itself, on no path between processes
+MATCHES = OPS[-2:]  # an endpoint with itself, on no path between processes
 PATHS = ("direct", "foreign", "ring", "tcp")
 LOCAL_PATHS = PATHS[:3]  # between processes of one host
 OFI = "ofi"  # the path of a provider of a real libfabric; its rows have the provider's name
@@ -343,7 +343,7 @@ def perf(
 def _paths_of(provider: str, path: str, connect: str | None) -> str:
     """The paths on which a provider is measured. Raises UsageError: an unknown provider, or a path that it has not.
 
-    Of a real libfabric: its own, and Weft's that does the same work.
+    A provider of a real libfabric has its own path, measured beside Weft's path that does the same work.
     """
     from .. import fi
     from . import _real

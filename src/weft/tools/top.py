@@ -162,7 +162,7 @@ def _views(look: Look) -> Iterator[tuple[Process, View, Rates]]:
             yield process, process.view, look.rates.get(process.name, Rates())
 
 
-# Columns of processes, and those that a narrow terminal leaves out, the first first.
+# Columns of processes, and the columns that a narrow terminal leaves out, in this order.
 _COLUMNS = ("pid", "command", "state", "progress", "peers", "regions", "allocated", "failed", "ops/s", "bytes/s")
 _LEFT_OUT = ("progress", "regions", "failed", "peers", "allocated", "bytes/s", "state")
 _COMMAND_MIN = 16

@@ -45,7 +45,7 @@ def trace(out: Path, command: Sequence[str], record_count: int) -> int:
 
 
 def _place(record_count: int) -> str | None:
-    """A folder in memory, if the trace fits there; None: that of temporary files."""
+    """A folder in memory, if the trace fits there; None: the folder of temporary files."""
     bytes_needed = record_count * 64 + records.HEAD_BYTES
     for folder in (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm"):
         with contextlib.suppress(OSError):

@@ -107,7 +107,7 @@ class Worker(_nic.UcpWorkerCore):
         return _keys.Packed(_keys.ADDRESS, self._place, _process.identity(), self.context._id).pack()
 
     def get_address(self) -> PackedBuffer:
-        """As `address` (ucp_worker_get_address); release it with release_address()."""
+        """The worker's address (ucp_worker_get_address); release it with release_address()."""
         return PackedBuffer(self.address, "ucp_worker_get_address")
 
     def release_address(self, address: PackedBuffer) -> None:

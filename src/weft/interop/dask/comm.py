@@ -28,9 +28,9 @@ __all__ = ["WeftBackend", "WeftComm", "WeftConnector", "WeftListener"]
 logger = logging.getLogger("distributed.comm.weft")
 
 PREFIX = "weft://"
-# Frames are not split, so that an array arrives in one buffer; compressors have limits, so for them frames are.
+# Frames are not split, so that an array arrives in one buffer. Only for compressors, which have limits, are they split.
 _WHOLE = 1 << 62
-# A message of more parts, or of longer text, is serialised by a thread, as distributed decides.
+# A thread serialises a message of more parts or longer text, by distributed's decision.
 _PARTS_MAX = 64
 _TEXT_MAX = 1 << 16
 
@@ -158,7 +158,8 @@ def _dangling(link: Link, shown: str) -> None:
 
 def _sent_as_they_lie(msg: Any, depth: int = 4) -> bool:
     """True if nothing of a message takes long to serialise: large parts are arrays, whose memory becomes frames. Then
-    the event loop's thread does it: to wake another thread and to be woken by it takes longer."""
+    the event loop's thread serialises: waking another thread, and being woken by it, takes longer.
+    """
     if isinstance(msg, Serialize):
         data = msg.data
         return type(data) is np.ndarray and data.flags.forc and not data.dtype.hasobject

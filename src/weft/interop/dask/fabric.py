@@ -41,12 +41,12 @@ LOOP_BYTES_MAX = 1 << 20
 _POSTED_MAX = 32
 _WAIT_S = 0.25
 BUSY_S = 10.0
-# A provider may refuse transfers (EAGAIN) for so long, while it connects.
+# Time for which a provider may refuse transfers (EAGAIN) while it connects.
 CONNECT_S_MAX = 10.0
 
 
 class Unavailable(Exception):
-    """Why this process offers no memory to peers, or why it cannot read a peer's."""
+    """Why this process offers no memory to peers, or why it cannot read a peer's memory."""
 
 
 class Peer:
@@ -183,7 +183,7 @@ class Pull:
         return True
 
     def _failed(self, reason: BaseException) -> BaseException:
-        """Close the lane, so that nothing writes to the buffers any more; the error that the queue holds, if any."""
+        """Close the lane, so that nothing writes to the buffers any more. Returns the error in the queue, or None."""
         lane, self._lane = self._lane, None
         if lane is not None:
             if isinstance(reason, errors.Available):
@@ -250,8 +250,8 @@ class Fabric:
         self._peers: dict[bytes, Peer] = {}
         self._busy: list[Offer] = []  # withdrawn, but a stopped peer may still copy from them
         self._tidied = 0.0
-        # Frames whose comm ended before the acknowledgement, with a provider that does not promise, as Weft does, that
-        # nobody reads a region after its close: they stay alive for a while.
+        # Frames whose comm ended before the acknowledgement. They stay alive for a while under a provider that, unlike
+        # Weft's, does not promise that nobody reads a region after its close.
         self._resting: deque[tuple[float, list[memoryview]]] = deque()
         self.foreign = settings.fabric is not None
         self._progress: ProgressThread | None = None
@@ -314,7 +314,7 @@ class Fabric:
         }
 
     def _listen(self, at: str) -> None:
-        """With a secret, let other hosts read this process's frames; without one they get them by the connection."""
+        """With a secret, let other hosts read this process's frames; else the frames go by the connection."""
         try:
             _process.listen(f"tcp://{f'[{at}]' if ':' in at else at}:0")
         except errors.Busy:
@@ -345,7 +345,9 @@ class Fabric:
         return Offer(self, frames)
 
     def release(self, offers: list[Offer]) -> None:
-        """Withdraw offers, and those of peers that were stopped in a copy. By a thread: a peer may be copying."""
+        """Withdraw offers, also earlier offers whose peer was stopped in a copy. In a thread, because a peer may be
+        copying.
+        """
         if self.closed or not (offers or self._busy):
             return
 

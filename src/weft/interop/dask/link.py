@@ -1,4 +1,4 @@
-"""One control connection of `weft://`: messages in order, what is offered, what is acknowledged.
+"""One control connection of `weft://`: messages in order, offers, acknowledgements.
 
 A Link is the protocol of an asyncio transport and lives in its loop's thread. `Comm` (comm.py) is Dask's face of it.
 Large frames are offered: the receiver reads them when the application asks for the message, and acknowledges. Until
@@ -210,8 +210,9 @@ class Link(asyncio.BufferedProtocol):
         self.fabric.tidy()
 
     def _pace(self) -> None:
-        """Stop or go on to read the socket. While acknowledgements are due it is read, or two peers that both write
-        and do not read would wait for each other; so it is while a write waits for the peer's verdict."""
+        """Stop or go on to read the socket. The socket is read while acknowledgements are due, because otherwise two
+        peers that both write and do not read would wait for each other; and while a write waits for the peer's verdict.
+        """
         many = self._unread_bytes > UNREAD_BYTES_MAX or len(self._unread) > UNREAD_MAX
         pause = many and not self._offers and not self._asking
         if pause != self._paused and not self.lost:
@@ -230,7 +231,7 @@ class Link(asyncio.BufferedProtocol):
             self._changed.set_result(None)
 
     def _change(self) -> asyncio.Future[None]:
-        """Done at the next change. Not a coroutine: it counts changes from the call on."""
+        """Done at the next change. Not a coroutine, so that it counts changes from the call on."""
         if self._changed is None or self._changed.done():
             self._changed = self.loop.create_future()
         return asyncio.shield(self._changed)
@@ -294,7 +295,8 @@ class Link(asyncio.BufferedProtocol):
             if not self.lost:
                 with self.fabric.loading:
                     message.loaded = _outcome(load, message.frames)
-            # The executor's thread may hold this call a while longer: not the buffers, which the next message needs.
+            # The executor's thread may hold this call a while longer; drop the buffers now, because the next message
+            # needs them.
             message.frames = []
             buffers.clear()
             frames.clear()
@@ -395,7 +397,7 @@ class Link(asyncio.BufferedProtocol):
             self.lost = True
             if not self.closing or reason != "the peer closed the connection":
                 self.reason = reason
-        # An unread message whose frames are still in the peer's memory is lost, and so are those behind it.
+        # An unread message whose frames are still in the peer's memory is lost, and so are the messages behind it.
         for at, message in enumerate(self._unread):
             if message.number >= 0:
                 while len(self._unread) > at:

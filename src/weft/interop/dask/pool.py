@@ -1,8 +1,8 @@
 """Memory for frames that arrive: buffers that are used again, because the first touch of fresh pages costs as much as
 the copy into them.
 
-A buffer comes back when the last array, or other object, over it is collected. `BufferPool` keeps free buffers up to a
-limit, the newest ones, and gives those back to the system that nobody took for a while.
+A buffer comes back when the last array, or other object, over it is collected. `BufferPool` keeps the newest free
+buffers up to a limit, and gives buffers back to the system that nobody took for a while.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _STEP_BITS = 4  # eight sizes between two powers of two: a buffer is at most an 
 
 
 class _Whole(np.ndarray[Any, Any]):
-    """A buffer of the pool, which owns its memory. A class of its own: NumPy lets an array over an array over a buffer
-    refer to the buffer at once, except where the buffer is of another class. The array in the middle, whose end returns
-    the buffer to the pool, would end too early.
+    """A buffer of the pool, which owns its memory. It has a class of its own because NumPy lets an array over an array
+    over a buffer refer to the buffer directly, except if the buffer is of another class. The array in the middle, whose
+    end returns the buffer to the pool, would end too early.
     """
 
 

@@ -50,7 +50,7 @@ CONTROL_BYTES_MAX = 1 << 16  # bodies of all kinds but MESSAGE
 SCRATCH_BYTES = 1 << 18
 # A body or a frame that is longer than this is received into its own buffer, a shorter one by way of the scratch.
 _DIRECT_BYTES = 1 << 16
-# Frames of a body that is longer than this are copied apart, so that one that lives on does not hold the others.
+# Frames of a body that is longer than this are copied, so that a frame that lives on does not hold the whole body.
 _SPLIT_BYTES = 1 << 20
 
 
@@ -78,7 +78,8 @@ class Offered(NamedTuple):
 @dataclass(slots=True)
 class Arrived:
     """A message as it arrived. frames: writable memory, or `Offered`. nbytes: what is in this process's memory. loaded:
-    gives what a thread made of the frames, or raises its error; None: no thread has."""
+    returns the object that a thread made of the frames, or raises its error; None: no thread did.
+    """
 
     frames: list[Any]
     nbytes: int = 0
