@@ -34,7 +34,9 @@ def missing(error: ImportError, user: str) -> str | None:
 
 @contextlib.contextmanager
 def needed(user: str) -> Iterator[None]:
-    """Around the imports of an extra's packages: a missing one is a ModuleNotFoundError that names the extra."""
+    """Context manager around the imports of an extra's packages: a missing package is a ModuleNotFoundError that names
+    the extra.
+    """
     try:
         yield
     except ModuleNotFoundError as e:

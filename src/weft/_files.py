@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _NOT_REGULAR = "it is no regular file"
-LOCK_S_MAX = 10.0  # changes take milliseconds; a holder that takes longer is stopped or stuck
+LOCK_S_MAX = 10.0  # changes take milliseconds; a slower holder is stopped or stuck
 
 
 def registry_said() -> Path | None:

@@ -73,7 +73,7 @@ class Place(NamedTuple):
 
 
 def place_of(address: tuple[int, int, int], on: _nic.Nic | None = None) -> Place:
-    """The place that peers use for an endpoint, (nic, pid, vni), of a NIC of this process, its own where None."""
+    """The place that peers use for an endpoint, (nic, pid, vni), of a NIC of this process (None: its own NIC)."""
     nic, pid, vni = address
     route = _nic.route_of(_process.public_nic(nic, on))
     return Place("", 0, nic, vni, pid) if route is None else Place(*route, vni, pid)

@@ -1,4 +1,4 @@
-"""What was meant by a name that `weft.fi` or `weft.ucp` does not have: C's spelling of a name, or a misspelt one."""
+"""The name that was meant by a name that `weft.fi` or `weft.ucp` does not have: C's spelling, or a misspelt name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unknown(module: Any, name: str, names: list[str], prefixes: tuple[str, ...])
 
 
 def _hint(module: Any, name: str, names: list[str], prefixes: tuple[str, ...]) -> str:
-    # Python asks every module for such names, and an import from the package for those of its modules.
+    # Python asks every module for such names, and an import asks the package for the names of its modules.
     if name.startswith("_") or not name.isidentifier() or _is_module(f"{module.__name__}.{name}"):
         return ""
     short = module.__name__.rpartition(".")[2]
@@ -52,7 +52,7 @@ def _is_module(path: str) -> bool:
 
 def _documented(module: Any, names: list[str], calls: set[str]) -> list[str]:
     """The methods and classes whose docstrings begin with C's name for them, `(fi_mr_reg)` or `(struct fi_ioc)`;
-    otherwise those that mention it."""
+    otherwise the methods and classes whose docstrings mention that name."""
     import enum
 
     word = "|".join(map(re.escape, sorted(calls)))

@@ -44,7 +44,7 @@ by an ancestor."""
 
 _lock = threading.Lock()
 _current: Nic | None = None
-_identities: dict[int, tuple[Nic, int]] = {}  # by id(); the NICs are kept, so that no other gets the number
+_identities: dict[int, tuple[Nic, int]] = {}  # by id(); the NICs are kept, so that no other NIC gets the number
 _handler: tuple[Nic, object] | None = None  # NumPy's memory handler over the segments of that NIC
 _fork_was_warned = False
 # NICs of ancestors: never dropped, so that their destructors do not run in this process.
@@ -93,7 +93,7 @@ def nic() -> Nic:
 
 
 def identity(of: Nic | None = None) -> int:
-    """A random number that identifies a NIC of this process, its own where None, in packed keys and addresses."""
+    """A random number that identifies a NIC of this process (None: its own NIC) in packed keys and addresses."""
     here = of or nic()
     if id(here) not in _identities:
         _identities[id(here)] = (here, int.from_bytes(os.urandom(8), "little"))
@@ -173,7 +173,9 @@ def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
 
 
 def public_nic(number: int, of: Nic | None = None) -> int:
-    """A NIC's number for addresses that peers get: it names host and port if it listens. None: the process's own."""
+    """A NIC's number in addresses for peers: the number of a listening NIC includes host and port. None: the process's
+    own NIC.
+    """
     here = of or _current
     at = None if here is None else here.tcp_listening()
     return number if at is None else _nic.route_number(*at, number)

@@ -247,9 +247,10 @@ class KeyRejected(FabricError):
 
 
 class Replaced(KeyRejected):
-    """The name of an attached array has another array now: `RemoteArray.reattach` goes on with it.
+    """The name of an attached array has another array now, which `RemoteArray.reattach` attaches.
 
-    After `Shared.replace`, `Shared.resize` to fewer rows, or if the owner closed the share and used the name again.
+    Raised after `Shared.replace`, after `Shared.resize` to fewer rows, or if the owner closed the share and used the
+    name again.
     """
 
 

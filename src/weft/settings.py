@@ -87,7 +87,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Instead(ValueError):
-    """An invalid text that has a value all the same: `value` is used, because the text ... (`str(error)`)."""
+    """Raised for an invalid text that has a value all the same: `value` is used, and `str(error)` says why."""
 
     def __init__(self, value: Any, why: str) -> None:
         super().__init__(why)

@@ -9,7 +9,7 @@
     t.add((3, 0), 0.5)                          # atomic
 
 Both calls use the process's default node. `weft.open()` makes a node of your own: with its own time limit, over TCP or
-over a real libfabric, and all that it shares ends when it is closed.
+over a real libfabric. Closing the node ends its shares.
 """
 
 from __future__ import annotations

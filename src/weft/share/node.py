@@ -119,7 +119,7 @@ class Node:
         self._shared: dict[int, Shared] = {}
         self._addresses: dict[str, int] = {}
         self._idle: list[Lane] = []
-        self._aside: list[Lane] = []  # their last call got no answer; the answer may still come
+        self._aside: list[Lane] = []  # lanes whose last call got no answer; the answer may still come
         self._lanes: list[Lane] = []
         self._loops: dict[asyncio.AbstractEventLoop, LoopLane] = {}
         self._attached: weakref.WeakSet[Attached] = weakref.WeakSet()
@@ -181,9 +181,9 @@ class Node:
         """The share of an array that is kept (share(keep=True)), for a process that takes the place of its maker.
 
         The result is what the maker got from share(): `array` is the kept memory, mapped here, and replace() and
-        resize() change the array for all. Any process of this user can have it, several at a time, also beside the
-        maker; the array's `access` binds those who attach it, and not these. Each works on the array that it knows: of
-        two that replace or resize at once, one gets `weft.Replaced`, and calls kept() again.
+        resize() change the array for all. Any process of this user can have the share, several at a time, also beside
+        the maker; the array's `access` does not bind them, only processes that attach the array. Each works on the
+        array that it knows: if two replace or resize at once, one gets `weft.Replaced`, and calls kept() again.
 
         Raises NotFound (no such name), NotSupported (the name is not of a kept array; under WEFT_ISOLATION=strict),
         TimedOut (the keeper is stopped), TypeError, InvalidArgument, BadState.
@@ -401,7 +401,7 @@ class Node:
             ) from None
         if self._closed:
             if _exiting and threading.current_thread().daemon:
-                # The interpreter is about to end this thread, which can no longer handle an error.
+                # The interpreter is about to end this thread, so the thread can no longer handle an error.
                 while True:
                     time.sleep(60)
             raise errors.BadState(

@@ -1,4 +1,6 @@
-"""What `share`, `replace` and `resize` do first: check an array, register its memory, and make the ticket for peers."""
+"""The first steps of `share`, `replace` and `resize`: check an array, register its memory, and make the ticket for
+peers.
+"""
 
 from __future__ import annotations
 

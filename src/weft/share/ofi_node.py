@@ -38,7 +38,7 @@ _LOOKS = 50  # at the queue before the thread sleeps
 
 
 class RealFabric:
-    """What a node over a real libfabric has beside the objects of `weft.fi`.
+    """The state of a node over a real libfabric beside the objects of `weft.fi`.
 
     Attributes:
         name: The provider as given to `weft.open`: "ofi:tcp".
@@ -218,7 +218,7 @@ class RealCalls:
     def atomic(
         self, a: Any, desc: Any, peer: int, addr: int, key: int, datatype: int, op: int, context: Any = None
     ) -> None:
-        """fi_atomic; a fetching one where the plain one cannot be trusted."""
+        """fi_atomic; a fetching atomic where the plain atomic cannot be trusted."""
         if self._ep.domain.plain_atomics_crash:
             self.fetch_atomic(a, desc, np.empty_like(a), None, peer, addr, key, datatype, op)
             return
@@ -248,7 +248,9 @@ class RealCalls:
         )
 
     def close(self) -> None:
-        """Close the endpoint. A call of another thread ends first: libraries do not survive a close under a reader."""
+        """Close the endpoint. Waits for a call of another thread, because libraries do not survive a close under a
+        reader.
+        """
         self._closing = True
         with self._in_use:
             self._ep.close()
@@ -364,7 +366,9 @@ class RealCalls:
 
 
 class RealLane(Lane):
-    """A lane over a real libfabric: each call of its `ep` waits for its completion, so there is none to take."""
+    """A lane over a real libfabric: each call of its `ep` waits for its completion, so there are no completions to
+    take.
+    """
 
     __slots__ = ("_real",)
 
@@ -396,7 +400,7 @@ class RealLane(Lane):
 
 
 class _NoRegion:
-    """The place of a region: regions of local memory are made where the provider needs one."""
+    """Stands for the lane's region: regions of local memory are made only where the provider needs them."""
 
     def close(self) -> None: ...
 

@@ -180,7 +180,7 @@ class Shared(_Calls):
     def close(self) -> None:
         """Revoke the access: peers then get an error. The array itself does not change. Closing again does nothing.
 
-        Raises Busy if a peer's copy does not end, because the peer is stopped: try again.
+        Raises Busy if a peer is stopped in a copy, so that the copy does not end: try again.
         """
         if self._closed:
             return

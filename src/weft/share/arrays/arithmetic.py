@@ -166,7 +166,7 @@ class Arithmetic(Comparing):
         raise TypeError("t @= x is not done in place: it needs all elements at once\n  try: t[...] = t @ x")
 
     def __contains__(self, value: object) -> bool:
-        """Whether an element equals a value. Stops reading at the first tile that has one."""
+        """Whether an element equals a value. Stops reading at the first tile with such an element."""
         wanted = _local(value)
         if np.ndim(wanted):
             return bool(np.any(np.asarray(self) == wanted))

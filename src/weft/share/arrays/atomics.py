@@ -76,7 +76,9 @@ def atomic_job(a: View, family: int, op: fi.Op, index: Any, value: Any, expected
 
 
 def is_block(given: Any) -> bool:
-    """Whether the first argument of `add` is a block of values: an array, which is no index of the atomic calls."""
+    """Whether the first argument of `add` is a block of values: an array, because atomic calls take no arrays as
+    indices.
+    """
     if isinstance(given, np.ndarray):
         return given.ndim != 0
     if given is None or given is Ellipsis or isinstance(given, (int, float, str, tuple, slice, list, np.generic)):
@@ -91,7 +93,7 @@ def is_block(given: Any) -> bool:
 
 
 def block_job(a: View, op: fi.Op, block: Any, done: int) -> Job:
-    """`t.add(block)`: to all elements. done: leave out as many; the array is contiguous then."""
+    """`t.add(block)`: to all elements. done: number of leading elements to leave out; the array is contiguous then."""
     given = block if isinstance(block, np.ndarray) else np.asarray(values(block, a._dtype, "add"))
     if given.shape != a._shape:
         raise ValueError(
@@ -107,7 +109,8 @@ def block_job(a: View, op: fi.Op, block: Any, done: int) -> Job:
 
 def scatter_job(a: View, op: fi.Op, indices: Any, value: Any, done: int) -> Job:
     """`t.add.at(indices, value)`: to rows in the order of the indices, without the first `done` rows. Updates at once
-    what load and store can; the job has the rest."""
+    the rows that load and store reach; the job has the rest.
+    """
     call = "add.at"
     datatype_of(a, BASE, op, call)  # its error comes first
     if isinstance(indices, tuple):

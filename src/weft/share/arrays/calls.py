@@ -54,7 +54,7 @@ CALL_BYTES_MAX = 4096 - _REQUEST.size
 """Bytes that a request or an answer can carry."""
 # Further outcomes of SyncCore._ask: no lane is idle; the lane has an error; no answer came.
 _NO_LANE, _FAILED, _SILENT = 102, 103, 104
-# The rest as in cpp/bind/asking.cpp.
+# The other outcomes are as in cpp/bind/asking.cpp.
 RENEW_S = 5.0
 """A parked call is canceled and asked again after so many seconds. So a signal that was lost with a process, and a
 process whose end nobody reported, delay a call no longer than that."""
@@ -241,12 +241,13 @@ class APosted:
             _background(loop, _undo(self, None))
 
     async def give_up(self) -> None:
-        """The owner is stopped: when it goes on, its NIC undoes the call."""
+        """Give the call up, because the owner is stopped: when the owner continues, its NIC undoes the call."""
         await self._lane.start(self._call.canceling(GIVEN_UP).post)
 
     async def end(self, patience: float = _CANCEL_S) -> Answer:
-        """Cancel the call, if it has no answer yet. Returns its answer: that it was canceled, or the one before. The
-        call is given up after so many seconds without an answer to the cancellation."""
+        """Cancel the call, if it has no answer yet. Returns the answer: the call's own, or that of the cancellation.
+        The call is given up after so many seconds without an answer to the cancellation.
+        """
         if not self._wait.done:
             canceling = self._call.canceling()
             try:
@@ -294,7 +295,7 @@ async def aask(
             elif await posted.wait(30.0 if node.timeout is None else node.timeout) is None:
                 await posted.give_up()
                 raise unanswered(array, what, node.timeout)
-            # If only the parking was long enough, the owner may take as long as the call may wait.
+            # The owner may park the call for as long as the caller may wait.
             left = _LONG_S if deadline is None else max(deadline - loop.time(), 0.0)
             answer = await posted.end(left + _CANCEL_S)
         except errors.FabricError:

@@ -50,7 +50,9 @@ class Comparing:
     __hash__ = object.__hash__  # by identity, so that arrays can be keys
 
     def __bool__(self) -> bool:
-        """The truth value of the only element, which is read. Raises ValueError for other sizes, as NumPy does."""
+        """The truth value of the only element, which is read. Raises ValueError for arrays of other sizes, as NumPy
+        does.
+        """
         array: Any = self
         if array.size != 1:
             raise ValueError(

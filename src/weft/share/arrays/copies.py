@@ -1,6 +1,6 @@
 """What `t[key]` returns where NumPy would return a view: a read-only copy, whose errors say how to write to the owner.
 
-`t[0][1] = 7` would otherwise change a copy that nobody keeps, without a word.
+`t[0][1] = 7` would otherwise silently change a copy that nobody keeps.
 """
 
 from __future__ import annotations

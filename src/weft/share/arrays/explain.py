@@ -40,7 +40,8 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
         failed: errors.FabricError = errors.ConnectionReset(_gone(ticket, what))
     elif (status in _GONE or entry.err == fi.ECONNRESET) and not (across and entry.err == fi.EACCES):
         start = 0 if across else process_start(ticket.pid)
-        # A dying process hangs up before the kernel lists it as dead; one that closes its node says goodbye first.
+        # A dying process hangs up before the kernel lists it as dead; a process that closes its node says goodbye
+        # first.
         if status is Status.closed or (status is not Status.peer_gone and start and start == ticket.start):
             text = (
                 f"{what}: the owner of {named(ticket)}, process {ticket.pid}, has closed its node\n"
@@ -70,8 +71,9 @@ def explain(a: Attached, entry: fi.CqErrEntry, what: str) -> errors.FabricError:
 
 
 def _owner_ended(ticket: Ticket) -> bool:
-    """True if the owner of an array over libfabric is no longer there: its providers notice that late, or never, and
-    report it by different errors."""
+    """True if the owner of an array over libfabric has ended: libfabric's providers notice the end late, or never, and
+    report it by different errors.
+    """
     return bool(ticket.fabric) and ticket.here and process_start(ticket.pid) != ticket.start
 
 

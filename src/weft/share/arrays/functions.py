@@ -1,7 +1,7 @@
 """NumPy's functions on arrays of other processes: `np.sum(t)`, `np.copyto(t, x)`, `np.add(a, b, out=t)` ...
 
-Reductions and comparisons read in tiles; functions of shape and dtype read nothing; functions that write into an
-argument that they would get as a copy raise TypeError; all others get a copy of the elements.
+Reductions and comparisons read in tiles; functions of shape and dtype read nothing; functions that would write into a
+copied argument raise TypeError; all other functions get a copy of the elements.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Functions(Arithmetic):
 def _out_by_name(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with a RemoteArray that is given for `out` by position, given by name."""
+    """The arguments, with a RemoteArray that was passed for `out` by position passed by name."""
     if not any(isinstance(value, Comparing) for value in args[1:]):
         return args, kwargs
     try:
@@ -112,7 +112,7 @@ def _out_by_name(
 
 
 def _stage(out: Any, keeps: bool) -> Any:
-    """A local array in place of `out`; with its elements if not all of them will be written."""
+    """A local array in place of `out`; with the elements of `out` if the function will not write all of them."""
     if not isinstance(out, Comparing):
         return out
     array: Any = out
@@ -176,7 +176,7 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
         return NotImplemented
     array = dst._array()
     source = np.asarray(src)
-    number = isinstance(src, (bool, int, float, complex))  # whose casting NumPy decides by value
+    number = isinstance(src, (bool, int, float, complex))  # NumPy decides their casting by value
     np.copyto(np.empty((), array.dtype), src if number else np.empty((), source.dtype), casting=casting)
     chosen = _local(where)
     if chosen is True:
@@ -192,7 +192,7 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
 
 
 def _equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """np.array_equal, in tiles, up to the first that differs."""
+    """np.array_equal, in tiles, up to the first tile that differs."""
     first, second = (a1, a2) if isinstance(a1, Functions) else (a2, a1)
     try:
         other = second._array() if isinstance(second, Functions) else np.asarray(second)

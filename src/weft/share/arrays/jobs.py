@@ -1,7 +1,7 @@
 """Converts a call to operations: a read, a write, a fill, or rows by index arrays.
 
 A selection (indexing.py) is a byte offset, a shape and byte strides; its contiguous pieces become one read or write, or
-one vectored operation with a descriptor for each piece. A `Job` holds what is to be posted.
+one vectored operation with a descriptor for each piece. A `Job` holds the operations to post.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A lane: an endpoint with its own completion queue and address vector, used by one thread at a time.
 
-A thread cannot read another thread's completions, because lanes share nothing: a call takes a lane, posts operations,
-reads the lane's queue and puts the lane back. The node makes a lane when all others are in use, and keeps it until the
-node is closed.
+A call takes a lane, posts operations, reads the lane's queue and puts the lane back. Lanes share nothing, so a thread
+cannot read another thread's completions. The node makes a lane when all others are in use, and keeps it until the node
+is closed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["Parts"]
 
 
 class Parts(Attached):
-    """What the mix-ins of RemoteArray use of it: shapes.py, totals.py, fields.py."""
+    """The attributes of RemoteArray that its mix-ins use: shapes.py, totals.py, fields.py."""
 
     __slots__ = ()
 

@@ -177,10 +177,10 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         Stores to different elements have no order, and `v[0] += 1` is not atomic: use the atomic calls, which work on
         the same memory.
 
-        The view keeps the memory: it stays valid after this node, the share or the owner ends. It then shows what the
-        owner still does with the array; after the owner has freed the array, or has died, the last contents. The owner
-        never reuses the memory while any process (also a forked child) has it mapped. The rights are checked by this
-        call only: closing the share does not end its views.
+        The view keeps the memory: it stays valid after this node, the share or the owner ends. It then shows the
+        owner's further changes of the array; after the owner has freed the array, or has died, the last contents. The
+        owner never reuses the memory while any process (also a forked child) has it mapped. Only this call checks the
+        rights: closing the share does not end its views.
 
         Raises:
             AccessDenied: The share does not grant the mode.
@@ -232,7 +232,7 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         return wait_until(self, index, value, timeout)
 
     def notify(self, index: Any, value: Any = 1, *, at: Any = None, data: Any = None) -> None:
-        """Signal an element, after the data: add a value to it, which wakes those who wait for the element.
+        """Signal an element, after the data: add a value to it, which wakes the waiters for the element.
 
         Args:
             index: One element, the signal: integers or floats.

@@ -26,7 +26,7 @@ class Shapes(Parts):
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # where every attribute would then exist
+    if not TYPE_CHECKING:  # type checkers would then accept every attribute
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(no_attribute(type(self).__name__, name), name=name, obj=self)

@@ -33,7 +33,8 @@ def ticket_from(source: Any, wait: Any, call: str) -> Ticket:
 
 
 def named_now(ticket: Ticket) -> Ticket | None:
-    """The ticket that the name of an attached array leads to now: of another region, if there is one. None: nowhere.
+    """The ticket that the name of an attached array leads to now, if it is that of another region. None: the name leads
+    nowhere.
 
     Does not wait for an owner that is stopped.
     """

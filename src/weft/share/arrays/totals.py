@@ -63,8 +63,9 @@ def _into(out: Any, found: Any) -> Any:
 class Totals(Parts):
     """`sum`, `prod`, `min`, `max`, `mean`, `any`, `all`, along axes as in NumPy.
 
-    Elements are read in tiles of 2 MiB, the next while one is reduced: the calls need no memory for the array. Sums of
-    floating-point numbers may differ from NumPy's in the last bits, because NumPy adds in another order.
+    Elements are read in tiles of 2 MiB, and each tile is read while the previous one is reduced: the calls need no
+    memory for the array. Sums of floating-point numbers may differ from NumPy's in the last bits, because NumPy adds in
+    another order.
     """
 
     __slots__ = ()
@@ -86,11 +87,15 @@ class Totals(Parts):
         return reduced(self._whole, np.maximum, axis, None, out, keepdims)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Whether an element along axes is true. Without an axis it stops reading at the first tile that has one."""
+        """Whether an element along axes is true. Without an axis it stops reading at the first tile with a true
+        element.
+        """
         return reduced(self._whole, np.logical_or, axis, None, out, keepdims)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Whether all elements along axes are true. Without an axis it stops reading when one is not."""
+        """Whether all elements along axes are true. Without an axis it stops reading at the first tile with a false
+        element.
+        """
         return reduced(self._whole, np.logical_and, axis, None, out, keepdims)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["await_signal", "await_until", "check_signal", "wait_signal", "wait_until"]
 
-# Elements of more bytes, and those that are not contiguous, are only read again.
+# Elements of more bytes, and elements that are not contiguous, are only read again.
 _WATCHED_MAX = 1024
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 0.25
 _LOOKS_FIRST = 50  # before the first watch: about 100 us on the load/store path
 
 
 class _Look:
-    """The elements that a call waits for: reads them, and says how long to sleep until the next read."""
+    """The elements that a call waits for: reads them, and computes the pause until the next read."""
 
     def __init__(self, array: RemoteArray, index: Any) -> None:
         self.part = array.at[index]
@@ -92,7 +92,7 @@ def wait_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
         _wait(array, index, _is_set, None, deadline, timeout, "wait")
         found = array.swap(index, nothing)
         if _is_set(found):
-            return found  # not so: another waiter has taken the signals
+            return found  # false: another waiter has taken the signals
 
 
 async def await_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
@@ -106,7 +106,7 @@ async def await_signal(array: RemoteArray, index: Any, timeout: float | None) ->
 
 
 def check_signal(array: RemoteArray, index: Any, call: str) -> None:
-    """Refuse what selects no single element, and elements that carry no signals. Raises IndexError, TypeError."""
+    """Refuse an index of several elements, and elements that cannot count signals. Raises IndexError, TypeError."""
     if array.at[index]._shape:
         raise IndexError(f"{call}: one element carries a signal, and {short(index)} selects {array.at[index]._shape}")
     if array._dtype.kind not in "iufcb":

@@ -1,7 +1,7 @@
 """How the members of a group find each other: a small shared table, in which each member writes a record.
 
-The first process that comes makes the table under the group's name. Members of several hosts use a table that one of
-them has shared, by its ticket.
+The first process makes the table under the group's name. Members of several hosts use the ticket of a table that a
+process shares.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bootstrap:
             found = self._seat(rank)
             if found is not None:
                 return found
-            # A full table is that of an earlier group of this name, whose members are just going.
+            # A full table belongs to an earlier group of this name, whose members are just leaving.
             if time.monotonic() > self._deadline:
                 raise errors.AddressInUse(
                     f"Group: all {self._size} seats of {self._shown()} are taken\n"
@@ -74,7 +74,7 @@ class Bootstrap:
         words = np.zeros(_WORDS - 1, np.uint64)
         words.view(np.uint8)[: len(body)] = np.frombuffer(body, np.uint8)
         self._table[1 + rank, 1:] = words
-        self._table.swap((1 + rank, 0), np.uint64(len(body)))  # last: a reader who sees the length sees the record
+        self._table.swap((1 + rank, 0), np.uint64(len(body)))  # last: a reader that sees the length sees the record
 
     def records(self) -> list[dict[str, Any]]:
         """The records of all members, by rank, when all have come. Raises TimedOut, which names the missing ranks;
@@ -113,7 +113,7 @@ class Bootstrap:
         return found
 
     def leave(self) -> None:
-        """End the look. The process that made the table ends the table, and its name is free again."""
+        """Detach from the table. The process that made the table ends it, which frees its name."""
         if self._made is not None:
             self._made.close()
             self._made = None

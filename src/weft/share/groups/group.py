@@ -234,7 +234,7 @@ class Group:
                 if n <= most:
                     found = int(attr.op), int(attr.datatype)
             except (errors.FabricError, TypeError):
-                pass  # no such operation: by memory
+                pass  # the NICs have no such operation: combine in memory
         self._offloads[key] = found
         return found
 
@@ -292,7 +292,7 @@ class Group:
             part = flat[first : first + step]
             result = None if target is None else target.reshape(-1)[first : first + step]
             cuts = np.linspace(0, part.size, self.size + 1).astype(np.int64) * dtype.itemsize
-            # My part of all members' values: I combine it. The others need the rest of mine.
+            # This member combines its part of all members' values. The others need the rest of this member's values.
             low, high = (0, part.nbytes) if whole else (int(cuts[self.rank]), int(cuts[self.rank + 1]))
             mine = slice(low // dtype.itemsize, high // dtype.itemsize)
             raw = part.view(np.uint8)

@@ -1,8 +1,8 @@
-"""What a group moves data with: an endpoint, the group's collectives, and a window of memory in every member.
+"""The transport of a group: an endpoint, the group's collectives, and a window of memory in every member.
 
 A window has two halves, used in turn. In one phase a member writes its half, all members meet at a barrier, and then
-they read each other's halves. Two phases later the member writes the same half. It has then passed the barrier of the
-phase between, to which every member came after its reads: nothing is overwritten that a member still reads.
+they read each other's halves. Two phases later the member writes the same half. By then it has passed the barrier of
+the phase between. Every member came to that barrier after its reads, so no half is overwritten while a member reads it.
 """
 
 from __future__ import annotations

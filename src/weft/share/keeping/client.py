@@ -33,9 +33,9 @@ _LOOK_S = 2.0
 
 
 class KeptShared(Shared):
-    """A share whose array the keeper has. close() lets go: the array and its name stay until `weft.forget(name)`.
+    """A share whose array the keeper has. close() ends this object: the array and its name stay until `weft.forget(name)`.
 
-    The node does not hold it: its end is not the array's.
+    The node does not hold the array, which stays when the node ends.
     """
 
     kept = True
@@ -97,7 +97,7 @@ def share_kept(node: Node, offer: Offer, name: str | None, access: str, site: _h
             "  try: node.share(array, name='...', keep=True)"
         )
     _check_isolation("share: keep=True")
-    if inquire(_LOOK_S, name):  # early: the keeper says so as well, but then the array has been copied
+    if inquire(_LOOK_S, name):  # checked early: the keeper refuses too, but only after the array is copied
         raise taken(name)
     with protocol.connected() as link:
         request = {
@@ -147,9 +147,9 @@ def make_kept(name: str, kind: str, number: int, n: int, item: int, form: bytes)
 
 def forget(name: str) -> None:
     """End what is kept under a name: an array (`Node.share` with keep=True), or a lock, queue ... made with keep=True.
-    The name goes, and peers that are attached get KeyRejected, also those that wait.
+    The name is free again. Attached peers, waiting ones too, get KeyRejected.
 
-    Its memory is freed when no process has it mapped any more. The keeper ends with its last array.
+    The memory is freed when no process has it mapped any more. The keeper ends with its last array.
 
     Raises NotFound (no such name), NotSupported (the name is of an array that its process shares itself: only that
     process ends it), TypeError, InvalidArgument, TimedOut (the keeper is stopped), Busy (a peer that is stopped copies

@@ -8,9 +8,9 @@ asks to keep it under a name. If that process dies in between, the connection en
 the keeper is the owner: peers reach the array as any other array of `weft.empty`, and the keeper runs no code for them.
 Kept locks, events, semaphores, barriers and queues are made here, by the numbers that the request has.
 
-The keeper ends when it keeps nothing and nobody is connected, under the lock of the start: a process that starts a
-keeper sees one that listens, or none. Started by `weft keep --stay`, it stays. A keeper that is killed takes the arrays
-along; the kernel drops their names, and attached peers get ConnectionReset.
+The keeper ends when it keeps nothing and nobody is connected. It holds the lock of the start meanwhile, so a process
+that starts a keeper sees a listening keeper, or none. Started by `weft keep --stay`, it stays. A keeper that is killed
+takes the arrays along; the kernel drops their names, and attached peers get ConnectionReset.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Keeper:
         self.folder = protocol.folder()
         self._lock = threading.Lock()
         self._kept: dict[str, Shared] = {}
-        self._objects: dict[str, _Object] = {}  # those that are no arrays
+        self._objects: dict[str, _Object] = {}  # objects that are no arrays
         self._sessions = 0
         self._ends_at = time.monotonic() + _FIRST_CALL_S
         self._place: tuple[int, int] | None = None  # device and inode of our socket's file
@@ -134,7 +134,7 @@ class Keeper:
                     self._accept(listener)
 
     def stop(self, *_: Any) -> None:
-        """Let serve() return. May be a handler of a signal."""
+        """Let serve() return. May be called by a signal handler."""
         os.write(self._wake[1], b"q")
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class Keeper:
                 for listener in self._listeners:
                     listener.close()
                 return True
-        except errors.FabricError:  # somebody starts a keeper for long, or the folder is gone
+        except errors.FabricError:  # another process holds the lock, or the folder is gone
             return not self.folder.exists()
 
     def _unlink(self) -> None:
@@ -334,7 +334,7 @@ class Session:
 
     def _answer_to(self, data: bytes) -> None:
         answer = self._answer(data)
-        if "error" in answer:  # it may repeat all of the request, and must fit a packet
+        if "error" in answer:  # the text may repeat the whole request, and must fit a packet
             answer["error"] = answer["error"][:_TEXT_MAX]
         self._connection.send(json.dumps(answer).encode())
 

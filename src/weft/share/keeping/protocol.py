@@ -4,8 +4,8 @@ There is one keeper for a user, a registry and a network namespace. Its folder i
 set, otherwise $XDG_RUNTIME_DIR/weft/keep, or weft-<uid>/keep in the temporary folder:
 
     <namespace>.socket   where the keeper listens. The file is linked there when the keeper listens already, so a file
-                         without a listener is that of a keeper that was killed
-    <namespace>.lock     held (flock) while a keeper is started, and while a keeper ends
+    without a listener belongs to a keeper that was killed <namespace>.lock     held (flock) while a keeper is started,
+    and while a keeper ends
 
 The keeper also listens at an abstract socket, which it tells to all who ask for a name: `weft rm` reaches it without
 the folder. Both sides check the other's user.
@@ -35,7 +35,7 @@ __all__ = ["MESSAGE_BYTES_MAX", "KeeperEnded", "Link", "at_folder", "connected",
 MESSAGE_BYTES_MAX = 1 << 17
 START_S = 60.0  # a Python process that imports NumPy, on a machine that is busy
 ANSWER_S = 60.0
-_TRIES = 20  # a keeper may end, because it is empty, between our look and our call
+_TRIES = 20  # an empty keeper may end between our look and our call
 
 # Variables that a keeper must not inherit: a keeper serves its peers from a thread, maps memory to them, and listens
 # to no other host.

@@ -319,14 +319,14 @@ _servers: weakref.WeakSet[NameServer] = weakref.WeakSet()
 
 
 class _Listener(socket.socket):
-    """Closes without a word when it is collected.
+    """Closes without a warning when it is collected.
 
-    A node and its listeners are collected in any order, and the node itself says what ends (a ResourceWarning that
-    names the share). A plain socket that comes first would add a warning of its own about a descriptor.
+    A node and its listeners are collected in any order, and the node itself warns (a ResourceWarning that names the
+    share). A plain socket that is collected first would add a warning of its own about a descriptor.
     """
 
     def __del__(self) -> None:
-        if self.fileno() >= 0:  # otherwise closed, or never made: then it has no attributes
+        if self.fileno() >= 0:  # otherwise the socket is closed, or was never made and has no attributes
             self.close()
 
 

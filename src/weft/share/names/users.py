@@ -28,8 +28,9 @@ def unmapped() -> str:
 
 
 def stranger(pid: int) -> str:
-    """Why a process of this host that lives is no process of our user to us, in three lines; "" if it is one, or if
-    the kernel does not tell."""
+    """Why the kernel shows a living process of this host as another user's, in three lines; "" if it shows our user, or
+    if the kernel does not tell.
+    """
     if lines := unmapped():
         return f"  rule: {_RULE}\n{lines}"
     me = os.geteuid()

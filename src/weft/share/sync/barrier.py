@@ -72,11 +72,11 @@ class Barrier(SyncObject, _nic.BarrierCore):
         return self._late("await_", patience, found, came)
 
     def abort(self) -> None:
-        """Break the barrier: all who wait, or come later, get Canceled until reset()."""
+        """Break the barrier: processes that wait, or come later, get Canceled until reset()."""
         self._do("abort", _ABORT)
 
     def reset(self) -> None:
-        """Make the barrier whole and empty. Those who wait at that time get Canceled, as with threading.Barrier."""
+        """Make the barrier whole and empty. Processes that wait then get Canceled, as with threading.Barrier."""
         self._at_once("reset", _RESET)
 
     @property

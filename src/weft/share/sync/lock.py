@@ -27,8 +27,9 @@ class Lock(SyncObject, _nic.LockCore):
     One process holds the lock at a time; any thread of that process may release it, and no other process. A thread that
     tries to acquire a lock that its own process holds waits, as for any other.
 
-    Robust: when a process dies while it holds the lock (kill -9, too), the lock is not simply free: what it protects
-    may be half-changed. Every acquire() then raises OwnerDied, until somebody takes the lock with recover():
+    Robust: when a process dies while it holds the lock (kill -9, too), the lock is not simply free, because the data
+        that it protects may be half-changed. Every acquire() then raises OwnerDied, until somebody takes the lock with
+        recover():
 
         try:
             lock.acquire()
@@ -87,7 +88,7 @@ class Lock(SyncObject, _nic.LockCore):
 
     @property
     def holder(self) -> int | None:
-        """The pid of the process that holds the lock, on its host; None: nobody does."""
+        """The pid of the process that holds the lock, on its host; None: the lock is free."""
         found = self._do("holder", _LOOK)
         return found.value if found.value and not found.value3 & _MARKED else None
 
@@ -127,7 +128,7 @@ class Lock(SyncObject, _nic.LockCore):
 
     async def _atake(self, call: str, timeout: float | None, recover: int) -> Result:
         async def undo(late: Answer) -> None:
-            await self._ado("arelease", _RELEASE, late.value2)  # from the dead: to them again
+            await self._ado("arelease", _RELEASE, late.value2)  # taken over from a dead process: leave it in that state
 
         found = await self._ado(call, _TAKE, recover, os.getpid(), timeout=timeout, undo=undo)
         if found.outcome == AGAIN:

@@ -203,7 +203,7 @@ class Queue(SyncObject, _nic.QueueCore):
         found = self._do("get", _CLAIM, timeout=left)
         if found.outcome == AGAIN:
             raise self._empty("get", left)
-        # As in put(). The record goes with the call that frees its slot, for the case that the call is the last.
+        # As in put(). The record travels with the call that frees its slot, in case the call is the last.
         data = self._array.at[found.value2 : found.value2 + found.state].read().tobytes()
         self._do("get", _FREE, found.value, data=data)
         return self._unpack(data, found.value3, target, None, "get")
@@ -269,7 +269,7 @@ class Queue(SyncObject, _nic.QueueCore):
         await self._ado("aput", _COMMIT, found.value)
 
     async def aget(self, timeout: float | None = None, out: Any = None) -> Any:
-        """`get`, awaitable. An item that comes just when the task is canceled is the next one again."""
+        """`get`, awaitable. An item that arrives just when the task is canceled goes back to the head of the queue."""
         patience = limit(timeout, "aget")
         await self._aready("aget")
         target = self._target(out, "aget")

@@ -50,7 +50,7 @@ _TURN_S = 10.0  # for the turn to change an object, which takes a process a frac
 
 
 class OwnerDied(errors.FabricError):
-    """EOWNERDEAD: the process that held a lock has ended, and what the lock protects may be half-changed.
+    """EOWNERDEAD: the process that held a lock has ended, and the data that the lock protects may be half-changed.
 
     The lock is not taken, and every `acquire()` raises this error until `Lock.recover()` takes the lock.
     """
@@ -264,7 +264,7 @@ class SyncObject:
             self._map_now()
 
     def _form_text(self) -> bytes:
-        """What the others must know of a new object, besides its numbers: it is kept with the object."""
+        """The facts of a new object, besides its numbers, that other processes need; stored with the object."""
         return b""
 
     def _learn(self, form: bytes) -> None:
@@ -538,8 +538,8 @@ def limit(timeout: Any, call: str) -> float | None:
 def patience(call: str, first: Any, second: Any, timeout: Any, block: Any, blocking: Any) -> tuple[float | None, bool]:
     """The arguments of a waiting call: (timeout, whether they are in the form of multiprocessing and threading).
 
-    Weft's form is `timeout`, first or by name. Theirs has `block` or `blocking`, or a bool first, then `timeout`: in
-    this form the call tells by its result what Weft's tells by TimedOut. Raises TypeError, InvalidArgument (NaN).
+    Weft's form is `timeout`, first or by name. The other form has `block` or `blocking`, or a bool first, then
+    `timeout`: the call's result then tells what Weft's form tells by TimedOut. Raises TypeError, InvalidArgument (NaN).
     """
     if block is not None and blocking is not None:
         raise TypeError(f"{call}: block and blocking are two names of one argument")
