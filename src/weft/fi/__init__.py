@@ -40,8 +40,8 @@ from .offer import Candidate as Candidate
 from .offer import Explanation as Explanation
 from .offer import Rejection as Rejection
 
-# Weft's own providers register themselves when they are imported: one here, last because it uses the names imported
-# above; the other at its first use, because few programs use both.
+# Weft's own providers register themselves when they are imported: the general provider here, last because it uses the
+# names imported above; the other at its first use, because few programs use both.
 from . import registry as _registry  # isort: skip
 from ..providers import general as _general  # isort: skip
 

@@ -54,7 +54,7 @@ def command(op: str, /, **one: Any) -> int:
 
 
 def c_int(value: Any) -> int:
-    """A number that `whole` has passed, as a C int that names the same, or nothing: numbers of enumerations."""
+    """A number that `whole` has passed, as a C int: the same number of an enumeration, or an unknown one."""
     return min(int(value), (1 << 31) - 1)
 
 

@@ -49,8 +49,8 @@ def domain(provider: Provider, info: Info) -> Offer:
             f"domain: {provider.absent(name)}",
         )
     kind = [o for o in named if o.info.ep_attr.type == info.ep_attr.type] or named
-    # An Info of getinfo matches its own offer; an edited one may match another. If none matches, report the differences
-    # to the closest offer: one whose modes are honoured, with the fewest differing fields.
+    # An Info of getinfo matches its own offer; an edited Info may match another. If no offer matches, report the
+    # differences to the closest offer: its modes are honoured, and the fewest fields differ.
     refused: list[tuple[int, errors.FabricError]] = []
     for offer in kind:
         wrong = _domain_of(provider, offer, info)

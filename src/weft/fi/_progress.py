@@ -37,7 +37,7 @@ class ProgressThread:
                 self._cq.sread(_ENTRIES, None, _SLICE_S)
             except errors.Again:
                 pass
-            except errors.Available:  # an operation of a peer has failed, which is the peer's affair
+            except errors.Available:  # an operation of a peer has failed: the peer reports the error
                 try:
                     self._cq.readerr()
                 except errors.FabricError:

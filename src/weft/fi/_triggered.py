@@ -21,7 +21,7 @@ _TRIGGER = int(Flag.TRIGGER)
 
 
 class Triggering:
-    """The calls of an endpoint with FI_TRIGGER; without the flag they are its own."""
+    """The calls of an endpoint with FI_TRIGGER; calls without the flag go to the endpoint's own methods."""
 
     if TYPE_CHECKING:
         domain: Domain

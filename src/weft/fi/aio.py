@@ -132,7 +132,7 @@ class AsyncEndpoint:
         self._room: asyncio.Event | None = None
 
     def close(self) -> None:
-        """Stop reading the queues. Operations that are awaited raise Canceled; they themselves go on."""
+        """Stop reading the queues. Awaits of operations raise Canceled; the operations themselves continue."""
         watched, self._watched = self._watched, []
         for one in watched:
             one.close()
@@ -165,7 +165,7 @@ class AsyncEndpoint:
         except asyncio.CancelledError:
             try:
                 self.ep.cancel(waiter)
-            except errors.FabricError:  # it has begun, and ends by itself
+            except errors.FabricError:  # the operation has begun, and ends by itself
                 pass
             raise
 

@@ -333,8 +333,9 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             self.set_user_id_of(fi_addr, user_id)
 
     def user_id(self, fi_addr: int) -> int:
-        """What completions report for a peer: its user id; if it has none, its fi_addr, or `fi.ADDR_NOTAVAIL` in a
-        vector opened with `fi.AV_USER_ID`. Not part of libfabric's interface."""
+        """The number that completions report for a peer: its user id; without an id its fi_addr, or `fi.ADDR_NOTAVAIL`
+        in a vector opened with `fi.AV_USER_ID`. Not part of libfabric's interface.
+        """
         _handle.check(self, "av.user_id")
         _args.whole("av.user_id", fi_addr=fi_addr)
         return self.user_id_of(fi_addr)
@@ -433,8 +434,9 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         return [key.vni for key in self._keys if key is not None]
 
     def _key_with(self, vni: int) -> int | None:
-        """What errors report for the authorization key with this VNI: its user id in a vector opened with
-        FI_AV_USER_ID, its fi_addr in others; None if there is no such key."""
+        """The number that errors report for the authorization key with this VNI: its user id in a vector opened with
+        FI_AV_USER_ID, otherwise its fi_addr; None if there is no such key.
+        """
         found = next((at for at, key in enumerate(self._keys) if key is not None and key.vni == vni), None)
         if found is None or not self.flags & Flag.AV_USER_ID:
             return found

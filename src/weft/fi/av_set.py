@@ -184,7 +184,7 @@ class AvSet(_handle.LifeInDomain):
     def remove(self, addr: int) -> None:
         """Remove an address; the others keep their order (fi_av_set_remove).
 
-        Raises InvalidArgument for one that is not in the set, NotPermitted as `insert`.
+        Raises InvalidArgument for an address that is not in the set, NotPermitted as `insert`.
         Source: fi_av_set(3) fi_av_set_remove.
         """
         op = "av_set.remove"

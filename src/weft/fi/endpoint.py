@@ -612,7 +612,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         """Give the endpoint the calls of `part`."""
         cls: Any = type(self)
         triggers = issubclass(cls, Triggering)
-        if triggers:  # it stays in front of the other parts
+        if triggers:  # Triggering stays in front of the other parts
             cls = cls.__bases__[-1]
         cls = _with(part, cls)
         self.__class__ = _with(Triggering, cls) if triggers else cls

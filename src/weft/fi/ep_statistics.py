@@ -1,4 +1,4 @@
-"""What endpoints count: `Endpoint.statistics` and `Endpoint.message_statistics`."""
+"""Counts of endpoints: `Endpoint.statistics` and `Endpoint.message_statistics`."""
 
 from __future__ import annotations
 

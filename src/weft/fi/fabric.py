@@ -125,8 +125,8 @@ class Fabric(_handle.Life):
     def trywait(self, fids: Iterable[CompletionQueue | Counter | EventQueue]) -> None:
         """Check that it is safe to sleep on the descriptors of these objects (fi_trywait).
 
-        Returns if none of the objects has an entry to read. Raises Again if one has (read it first), InvalidArgument
-        for an object opened with WAIT_NONE. Source: fi_poll(3) fi_trywait.
+        Returns if none of the objects has an entry to read. Raises Again if an object has an entry (read it first),
+        InvalidArgument for an object opened with WAIT_NONE. Source: fi_poll(3) fi_trywait.
         """
         _handle.check(self, "trywait")
         refuse = self.provider.refusals.refuse

@@ -5,8 +5,8 @@
     event, entry = eq.sread()                                  # JOIN_COMPLETE; entry.fid is the group
     ep.allreduce(values, result=sums, coll_addr=group.addr, op=fi.SUM)
 
-The NIC joins (cpp/nic/group.hpp) and reduces. This file finds this member in the set, asks the provider for a multicast
-address where it has some, and turns the NIC's messages into events. The calls of a group, `barrier broadcast reduce
+The NIC joins (cpp/nic/group.hpp) and reduces. This file finds this member in the set, asks a provider that has
+multicast addresses for one, and turns the NIC's messages into events. The calls of a group, `barrier broadcast reduce
 allreduce`, are in the extension, like every data transfer.
 
 Source: fi_collective(3), fi_cxi(7) "fi_join_collective()".
@@ -190,8 +190,9 @@ class CollectiveGroup(_handle.LifeInDomain):
     def close(self) -> None:
         """Leave the group (fi_close). Running reductions of this member end as canceled, a running join without event.
 
-        Member 0 gives the multicast address back, which may take seconds; if the Fabric Manager does not take it, the
-        group is closed all the same, and the call raises its error (prov_errno 2052). Source: fi_collective(3).
+        Member 0 gives the multicast address back, which may take seconds; if the Fabric Manager refuses the address,
+        the group is closed all the same, and the call raises the manager's error (prov_errno 2052). Source:
+        fi_collective(3).
         """
         failed: list[errors.FabricError] = []
 
@@ -267,7 +268,7 @@ def _joining(ep: Endpoint) -> dict[int, CollectiveGroup]:
 
 
 def on_event(ep: Endpoint, eq: EventQueue, kind: int, addr: int) -> bool:
-    """Handle the NIC's message of a group. False: it is of no group."""
+    """Handle the NIC's message of a group. False: the message is of no group."""
     if kind not in _KINDS:
         return False
     group = _joining(ep).get(addr)
@@ -366,8 +367,9 @@ def _members(
 
 
 def _tree(ep: Endpoint, members: list[tuple[int, int, int]], radix: int) -> tuple[int, int]:
-    """Radix and block of the group's tree, of which member 0's are used. A block is the members of one host, if each
-    host has as many, and they follow each other."""
+    """Radix and block of the group's tree, of which member 0's are used. A block is the members of one host, if all
+    hosts have equally many members, which follow each other.
+    """
     hosts = [urlsplit(ep._codec.text(one)).hostname for one in members]
     block = next((i for i, one in enumerate(hosts) if one != hosts[0]), 0)
     if not block:

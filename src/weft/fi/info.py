@@ -114,8 +114,8 @@ def getinfo(
     else:
         for p in known:
             _ask(p, asked, name, found)
-    # A library behind Weft's providers takes long to load. It is asked if the hints name it, if everything is
-    # asked for, or if no provider of Weft has what is asked for.
+    # A library behind Weft's providers takes long to load. It is asked if the hints name it, if the call asks for
+    # everything, or if no provider of Weft meets the request.
     bare = hints is None and node is None and service is None
     if named or bare or (name is None and not found.infos):
         for family in named or families(None):
@@ -141,7 +141,7 @@ def first(hints: Info) -> Info:
         found = Explanation([])
         try:
             _ask(p, asked, None, found)
-        except errors.FabricError:  # getinfo words it
+        except errors.FabricError:  # getinfo raises the error
             break
         if found.infos:
             return found.infos[0]

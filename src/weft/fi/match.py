@@ -392,7 +392,7 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
     asked, have = h.domain_attr.threading, mine.domain_attr.threading
     if _THREADING.get(asked, 9) > _THREADING[have]:  # type: ignore[call-overload, index]
         no(Rejection("domain_attr.threading", str(_kind(Threading, asked)), str(have)))
-    elif asked:  # the caller keeps to the model that it named, and compares
+    elif asked:  # the caller honours the model that it named, and compares
         info.domain_attr.threading = _kind(Threading, asked)
     for name in ("control_progress", "data_progress"):
         asked, have = getattr(h.domain_attr, name), getattr(mine.domain_attr, name)

@@ -43,7 +43,7 @@ def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
 
 
 def of_device(flags: Any) -> bool:
-    """True if the flags of a registration contain one of device memory; False for what is no number."""
+    """True if the flags of a registration contain a flag of device memory; False for flags that are no number."""
     return isinstance(flags, int) and bool(flags & int(DEVICE_FLAGS))
 
 
@@ -74,7 +74,7 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
         return PLAIN
     state = hmem.require(iface, op)
     number = hmem.device_number(iface, attr.device)
-    # A number of Level Zero contains its driver: only the runtime can tell which there are.
+    # A number of Level Zero contains the number of the driver: only the runtime knows which numbers exist.
     known = iface == HmemIface.HMEM_ZE or 0 <= number < state.devices
     if not host and not known:
         raise domain.policy.refusals.refuse(

@@ -35,7 +35,7 @@ _SPECIAL_MODES = MrMode.MR_BASIC | MrMode.MR_RAW | MrMode.MR_MMU_NOTIFY | MrMode
 
 
 def quick_rules(domain: Domain) -> tuple[_nic.RegionRules, _nic.RegionTakes | None]:
-    """The policy's rules as data, and what a region takes: with them the extension handles plain regions.
+    """The policy's rules and the resources of a region, as data, with which the extension handles plain regions.
 
     A plain region is one buffer without flags. The extension registers, binds and enables it. To refuse a call, and for
     other regions, the extension calls `register` and the methods of `MemoryRegion`.
@@ -460,7 +460,8 @@ def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
 
 
 def _check_backed(op: str, domain: Domain, buffers: Sequence[Any], access: int) -> None:
-    """Refuse a region with missing pages under FI_MR_ALLOCATED, and one of read-only pages that the access writes to.
+    """Refuse a region with missing pages under FI_MR_ALLOCATED, and a region of read-only pages that the access writes
+    to.
 
     Python objects always have pages and say whether they are writable, so only bare (address, length) pairs are
     checked.

@@ -117,12 +117,12 @@ class Explanation:
 
     @property
     def rejected(self) -> list[Candidate]:
-        """The candidates that do not, each with the hints that rejected it."""
+        """The candidates that do not meet the hints, each with the hints that rejected it."""
         return [c for c in self.candidates if not c.accepted]
 
     @property
     def folded(self) -> list[tuple[Candidate, int]]:
-        """For readers: the candidates of the provider that the hints name, equal ones once, each with their number.
+        """For readers: the candidates of the provider that the hints name; equal candidates once, with their number.
 
         Two are equal if they were rejected for the same reasons, or accepted with the same capabilities.
         """

@@ -2,7 +2,7 @@
 
 The calls of `weft.fi` ask these objects. A `Provider` makes getinfo's offers and opens domains. Its `DomainPolicy`
 has the rules of one opened domain (keys, regions, queues, vectors, the domain's identity), and an `EndpointPolicy` the
-rules of one endpoint. The NIC does what hardware does; it gets the answers as numbers when a domain or endpoint is
+rules of one endpoint. The NIC does what hardware does, and gets the answers as numbers when a domain or endpoint is
 opened (`nic_config`).
 
 If another provider might answer a refusal differently, the refusal has a name (rules.py).
@@ -338,7 +338,7 @@ class EndpointPolicy(Extensions, Protocol):
         """Raise if the endpoint may not be enabled yet; take its resources. Called again after a failure."""
 
     def enabling(self, ep: _nic.EndpointCore) -> None:
-        """The endpoint is about to be enabled: set the values that count from then on."""
+        """The endpoint is about to be enabled: set the values that apply from then on."""
 
     def make_room(self, missing: errors.NoSpace) -> None:
         """The NIC lacks resources to enable the endpoint: make them available, or raise the refusal."""
@@ -469,8 +469,9 @@ class DomainPolicy(Extensions, Protocol):
         """The resources that the domain's regions take, as data; called once, under `RegionRules.asked`.
 
         The extension then takes these resources itself for a plain region (one buffer, no flags), and makes the key if
-        the policy has said how (`RegionTakes.make_keys`). `region` is called only for other regions, and, if the policy
-        makes keys without having said how, for every region that is enabled. None: `region` is called for every region.
+        the policy has set the form of keys (`RegionTakes.make_keys`). `region` is called only for other regions, and,
+        if the policy makes keys without setting a form, for every region that is enabled. None: `region` is called for
+        every region.
         """
         ...
 
@@ -534,7 +535,7 @@ class Provider(Extensions, Protocol):
         ...
 
     def fabrics(self) -> list[str]:
-        """The names of the fabrics that can be opened, also of those that no offer is for at the moment."""
+        """The names of the fabrics that can be opened, also of fabrics without an offer at the moment."""
         ...
 
     def absent(self, name: str | None) -> str:

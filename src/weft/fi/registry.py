@@ -1,4 +1,4 @@
-"""The registered providers. This module imports none unasked: a provider calls `register` when it is imported.
+"""The registered providers. This module imports no provider by itself: a provider calls `register` when it is imported.
 
 `weft.fi` names Weft's own providers; applications import others. A provider registered by `register_later` is imported
 when it is asked for, so that a program that uses one provider does not load the other (bench/bench_import.py).
@@ -76,7 +76,7 @@ def find(name: str | None) -> Provider | None:
 
 
 def each() -> Iterator[Provider]:
-    """The providers in the order in which getinfo asks them, that of registration; each is imported in its turn."""
+    """The providers in the order of registration, in which getinfo asks them; each is imported in its turn."""
     for name in list(_providers):
         found = find(name)
         if found is not None:

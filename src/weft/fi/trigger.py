@@ -174,7 +174,7 @@ class DeferredWork:
     completion_cntr: Counter | None = None
     op_type: int = OpType.OP_WRITE
     op: Operation | None = None
-    # The name of the work in the NIC, which does not keep the work itself: that would keep its endpoint from being
+    # The name of the work in the NIC. The NIC does not keep the work itself, which would keep its endpoint from being
     # collected.
     _token: object = field(default_factory=object, init=False, repr=False)
 

@@ -33,7 +33,7 @@ _LOOK_S = 2.0
 
 
 class KeptShared(Shared):
-    """A share whose array the keeper has. close() ends this object: the array and its name stay until `weft.forget(name)`.
+    """A share whose array the keeper has. close() ends it: the array and its name stay until `weft.forget(name)`.
 
     The node does not hold the array, which stays when the node ends.
     """
