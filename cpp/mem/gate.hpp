@@ -12,9 +12,9 @@
 //           elements that wait for the claim.
 // Death:    the segment's owner clears the slots and the claim of a process when its connection ends.
 // A process that is stopped within a block: after some seconds an element that waits takes the claim away and goes on.
-//           The stopped process finds that out (end() is false) and reports that updates may be lost.
-// Bounds:   kSlotCount updaters (domains of NICs); another one finds no slot, and the owner's engine updates for it.
-// Trust:    a process may write anything here. The worst effect is that updates of this segment are slow, or fail.
+//           end() then returns false to the stopped process, which reports that updates may be lost. Bounds:
+// kSlotCount updaters (domains of NICs); another one finds no slot, and the owner's engine updates for it. Trust:    a
+// process may write anything here. The worst effect is that updates of this segment are slow, or fail.
 // Source:   fi_atomic(3): an update is atomic with respect to other atomics, not to writes.
 #pragma once
 
@@ -120,7 +120,7 @@ class ElementTurn {
  private:
   // Longer than a busy machine keeps a thread from running: 1 s of sleeps, and as much again of timers' slack.
   static constexpr uint32_t kRoundsMax = 20'000;
-  // Of all claims together: blocks give way to an element that waits, so only a process that lies gets here.
+  // Of all claims together. Blocks give way to a waiting element, so only a misbehaving process reaches this limit.
   static constexpr uint32_t kRoundsOfAllMax = 3 * kRoundsMax;
   [[gnu::noinline]] void wait() noexcept {
     Gate& gate = slot_->gate();

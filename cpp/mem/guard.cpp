@@ -27,7 +27,7 @@ using detail::t_guard;
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 
 // A handler that ours is installed in front of. Immutable once published and never freed, because a handler may be
-// reading it. There is one for each different handler that the application has ever installed over ours.
+// reading it. One record for each distinct handler that the application ever installed over ours.
 struct Earlier {
   struct sigaction action;
   const Earlier* before;  // the handler that was installed before it; null: none

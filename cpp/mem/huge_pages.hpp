@@ -15,9 +15,9 @@ bool use_huge_pages(uint64_t address, uint64_t length) noexcept;
 
 // Puts huge pages behind memory that the application has begun to touch: memory that is never touched stays empty.
 //
-// A thread looks which blocks of 2 MiB have a page (SEEK_DATA) and collapses them. Behind a block that is touched in
-// order it prepares as many again, so that a program that fills an array soon writes to huge pages. The thread sleeps
-// without a limit when it follows nothing, and no longer follows a range that was not touched for some seconds.
+// A thread finds the blocks of 2 MiB that have a page (SEEK_DATA) and collapses them. Behind blocks that are touched in
+// order it prepares as many further blocks, so that a program that fills an array soon writes to huge pages. The thread
+// sleeps without a limit when it follows no range, and drops a range that was not touched for some seconds.
 class PageFollower {
  public:
   PageFollower() = default;

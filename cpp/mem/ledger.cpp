@@ -44,7 +44,7 @@ struct Ledger::Head {
   pthread_mutex_t mutex;
   uint32_t rows_used, slots_used;  // one past the highest that was ever used
   Counts totals;
-  // By kind, the sum over all services of what their users have, or of their reservation where that is more.
+  // By kind, the sum over all services of their users' units, or of the service's reservation if that is more.
   Counts kept;
 };
 struct Ledger::Row {
@@ -59,7 +59,7 @@ struct alignas(kCacheLine) Ledger::Slot {
   Counts granted;  // changes under the lock, modulo 2^32
   std::array<std::atomic<uint64_t>, kKinds> words;
 
-  // What the service's sum has of this slot: the units in use, and those in the cache.
+  // This slot's part of the service's sum: the units in use, and the units in the cache.
   [[nodiscard]] int32_t held(size_t kind, uint64_t word) const noexcept {
     return static_cast<int32_t>(static_cast<uint32_t>(granted[kind]) - static_cast<uint32_t>(word >> 32));
   }
@@ -237,7 +237,8 @@ void Ledger::set_limits(std::span<const Limits> all) {
     if (row != nullptr) row->most = one.most, row->reserved = one.reserved;
   }
   recount();
-  // A process that has more than the new limits keeps it, and what it returns may not go to its cache.
+  // A process that has more units than the new limits keeps them, and the units that it returns may not go to its
+  // cache.
   for (Slot* slot = slots(); slot != slots() + std::min(head().slots_used, kSlotsMax); ++slot) {
     for (size_t k = 0; k < kKinds && slot->service != 0; ++k) {
       if (left(rows()[std::min(slot->row, kRowsMax - 1)], k) < 0) {

@@ -188,7 +188,7 @@ bool SegmentSet::overlay(std::byte* address, size_t bytes, std::byte* source) {
   const auto live = live_.find(reinterpret_cast<uint64_t>(address));
   if (live == live_.end() || live->second != size || placed_.contains(live->first)) return false;
   const SegmentPlace at = place_of(address);
-  // First: memory that is left out of the segments in vain is only reached more slowly.
+  // First, because memory that is left out of the segments in vain is only reached more slowly.
   add_hole(live->first, live->first + size);
   // An old size of 0 makes a second mapping of the pages, and leaves the first one (mremap(2)).
   overlaid_.insert(live->first);

@@ -93,7 +93,7 @@ class SegmentSet {
   [[nodiscard]] size_t bytes(uint32_t segment) const;
   [[nodiscard]] int fd(uint32_t segment) const;
   [[nodiscard]] uint64_t allocated_bytes() const;
-  // Bytes that the application has freed and that are kept for the peers that hold them; looks again first.
+  // Bytes that the application has freed and that are kept for the peers that hold them; checks the holds first.
   [[nodiscard]] uint64_t resting_bytes();
   void close_fds() noexcept;  // in a forked child
 
