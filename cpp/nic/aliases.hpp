@@ -1,5 +1,5 @@
-// cpp/nic/aliases.hpp: the aliases of one endpoint: the order of each one's operations, and their traffic class.
-// Callers hold the lock of the endpoint's domain.
+// cpp/nic/aliases.hpp: the aliases of one endpoint: the order and the traffic class of each alias's operations. Callers
+// hold the lock of the endpoint's domain.
 #pragma once
 
 #include <algorithm>

@@ -124,7 +124,7 @@ PostResult TxPort::post_batch_untraced(OpKind kind, std::byte* local, uint64_t l
           child->local.set(piece);
           access.remote.set(range);
           child->parent = parent;
-          --outstanding_;  // the call counts once, not once per waiting descriptor
+          --outstanding_;  // count the call once, not once per waiting descriptor
           access.status_out = &d.status;
           ++parent->batch().children;
           d.status = domain_->config().statuses[Status::again].err;

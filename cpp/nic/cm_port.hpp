@@ -1,4 +1,4 @@
-// cpp/nic/cm_port.hpp: the connection messages of one endpoint, and what its event queue is told.
+// cpp/nic/cm_port.hpp: the connection messages of one endpoint, and its reports to the event queue.
 #pragma once
 
 #include <cstdint>

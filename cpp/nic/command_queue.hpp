@@ -1,7 +1,7 @@
 // cpp/nic/command_queue.hpp: a model of the transmit command queue between a program and hardware.
 //
-// A program writes commands into slots and rings a doorbell; the NIC reads them at once, and now and then writes back
-// to memory how far it has read. Only a write-back tells the program that slots are free again. A command on an idle
+// A program writes commands into slots and rings a doorbell; the NIC reads them at once, and now and then writes its
+// read position back to memory. Only a write-back tells the program that slots are free again. A command on an idle
 // queue can go through the low-latency ring: the command is written to the NIC itself and needs no doorbell. Callers
 // hold the lock of the endpoint's domain. Here a transfer goes another way: the model only counts, and refuses a
 // command while no slot is known to be free. Endpoints without the model do no work for it.
@@ -66,8 +66,8 @@ class CommandQueue {
     read_all();
     return true;
   }
-  // The NIC reads the commands that wait for a doorbell. followed: the next command is put behind them, so the queue is
-  // not idle for it, and its doorbell is theirs.
+  // The NIC reads the commands that wait for a doorbell. followed: the next command is put behind them, so it finds the
+  // queue not idle, and its doorbell is the doorbell of all.
   void ring(bool followed) noexcept {
     if (counts_.commands == read_) return;
     burst_ = followed;

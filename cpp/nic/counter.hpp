@@ -82,7 +82,7 @@ class Counter {
   // TriggerUnit::on_counter().
   static constexpr uint64_t kNoTrigger = ~uint64_t{0};
   void arm(uint64_t at) noexcept { armed_at_.store(at, std::memory_order_seq_cst); }
-  // The unit of the counter's triggers, set once. False: it is another one.
+  // The unit of the counter's triggers, set once. False: the counter has another unit.
   bool join(const std::shared_ptr<TriggerUnit>& unit) noexcept;
   [[nodiscard]] const std::shared_ptr<TriggerUnit>& unit() const noexcept { return unit_; }
 

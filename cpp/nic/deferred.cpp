@@ -2,9 +2,9 @@
 // a read whose answer did not fit. Each peer has its own queue, so that a stuck peer does not delay the others.
 //
 // The queue is bounded, and the NIC hangs up on a peer that would exceed a bound. A correct peer never has more than
-// unanswered_max requests without an answer (wire/frame.hpp), and of each flow no more credited messages, which have no
-// answer, than it was given credits. The end of a flow waits behind the flow's messages. The progress lock guards all
-// queues.
+// unanswered_max requests without an answer (wire/frame.hpp), and sends no more credited messages, which have no
+// answer, in a flow than the flow has credits. The end of a flow waits behind the flow's messages. The progress lock
+// guards all queues.
 #include <algorithm>
 #include <new>
 

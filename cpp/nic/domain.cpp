@@ -146,7 +146,7 @@ size_t Domain::pump(Flow& flow) noexcept {
   if (!flow.waits()) return 0;
   const std::shared_ptr<Flow> kept = flow.shared_from_this();  // its last operation may own the only reference
   size_t moved = 0;
-  Op* passed = nullptr;  // an unordered message that waits for its next attempt: later ones pass it
+  Op* passed = nullptr;  // an unordered message that waits for its next attempt: later messages pass it
   for (Op* op; (op = passed != nullptr ? passed->next : flow.first) != nullptr;) {
     // Remove the operation from the list first: advance() may finish it.
     Op*& from = passed != nullptr ? passed->next : flow.first;
@@ -309,7 +309,7 @@ bool Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies) {
 // ---- the provider's software ----------------------------------------------------------------------------------------
 
 void Domain::run_software() noexcept {
-  software_waits_.store(false, std::memory_order_seq_cst);  // before the look: what comes meanwhile is noted again
+  software_waits_.store(false, std::memory_order_seq_cst);  // before the look: work that comes meanwhile is noted again
   std::vector<std::shared_ptr<Endpoint>> all;
   {
     const Guard guard(late_lock_);

@@ -27,8 +27,8 @@ class AddressVector;
 class Group;
 class Groups;
 
-// What an endpoint tells its application besides completions. match_mode: RxMode::Statistics has changed. no_id: a send
-// was refused because too many messages wait to be pulled. stopped: a receiver has refused a message.
+// Kinds of an endpoint's reports to its application besides completions. match_mode: RxMode::Statistics has changed.
+// no_id: a send was refused because too many messages wait to be pulled. stopped: a receiver has refused a message.
 enum class News : uint8_t { match_mode, no_id, stopped };
 
 class Domain {
@@ -95,7 +95,7 @@ class Domain {
   // The objects and the context (0: none) of a receive. Any thread, without the lock.
   void release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept;
   std::vector<uint64_t> take_released();
-  // What an application should hear of, besides completions: take_news(). Any thread, without the lock.
+  // A report to the application besides completions, which take_news() returns. Any thread, without the lock.
   void tell(uint32_t pid, News what) noexcept;
   std::vector<std::pair<uint32_t, News>> take_news();
 

@@ -1,5 +1,5 @@
-// cpp/nic/endpoint.hpp: an endpoint: its life, what it is bound to, and what peers' operations do to it. Its own
-// operations are TxPort's (tx_port.hpp), arriving messages RxPort's (rx_port.hpp).
+// cpp/nic/endpoint.hpp: an endpoint: its life, its bindings, and the effects of peers' operations. Its own operations
+// are TxPort's (tx_port.hpp), arriving messages RxPort's (rx_port.hpp).
 #pragma once
 
 #include <atomic>

@@ -113,7 +113,7 @@ void Nic::engine_loop() {
   bool takes_part = false;
   uint64_t seen_polls = app_polls_.load(std::memory_order_relaxed);
   while (!stopping_.load(std::memory_order_acquire)) {
-    // Later, because the end of a short program would wait for the part that the engine takes. Until then waiters poll.
+    // Started later, because joining this thread would delay the exit of a short program. Until then waiters poll.
     if (!takes_part && world().now_ns() - begun >= uint64_t{kSettleNs}) [[unlikely]] {
       world().take_part();
       takes_part = true;

@@ -1,5 +1,5 @@
-// cpp/nic/entry.hpp: what a completion queue holds: the flags of completions, entries, errors, and the receives that
-// are on their way to it. Apart from the queue (queue.hpp), so that a change of the queue compiles its users alone
+// cpp/nic/entry.hpp: the contents of a completion queue: the flags of completions, entries, errors, and the receives
+// that are on their way to it. Apart from the queue (queue.hpp), so that a change of the queue compiles its users alone
 // again.
 #pragma once
 
@@ -58,7 +58,7 @@ struct CqError {
   int prov_errno = 0;  // the provider's number of the status (StatusMap)
   Status status = Status::ok;
   uint64_t olen = 0;     // bytes that did not arrive
-  bool decided = false;  // err and prov_errno stand; otherwise the provider may replace them by what else it knows
+  bool decided = false;  // err and prov_errno are final; otherwise the provider may replace them, because it knows more
   std::string text;      // what was asked, what was found
   // For a provider that decides by more than the status: the key, the operation's target (pid 0: none), its initiator.
   uint64_t key = 0;

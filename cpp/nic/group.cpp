@@ -129,7 +129,7 @@ void Group::build(uint8_t number, const Tree& tree) {
   if (joining()) say(number);
 }
 
-// again: what the route knows has turned out to be wrong.
+// again: the route's address has turned out to be wrong.
 void Group::resolve(uint8_t tier, Edge& e, bool again) {
   Route& route = *e.route;
   if (!ep_->speaks_to(route)) {
@@ -149,7 +149,7 @@ void Group::resolve(uint8_t tier, Edge& e, bool again) {
   if (route.ready) adopt(tier, e);
 }
 
-// The neighbour's endpoint has been found: say, or ask for, what it or we may have said before.
+// The neighbour's endpoint has been found: repeat the frames that it, or we, may have missed.
 void Group::adopt(uint8_t tier, Edge& e) {
   e.peer = e.route->peer;
   e.ep_index = e.route->ep_index;
@@ -349,7 +349,7 @@ void Group::send(const Edge& e, uint8_t tier, ReduceWhat what, const Said& said,
   domain_->nic()->send_notice(e.peer, f, payload);
 }
 
-// We have not found this neighbour yet, so nothing shows that the frame is its own: it is only told of a loss.
+// We have not found this neighbour yet, so the frame may be from another process: the sender is only told of a loss.
 void Group::note_caller(Edge& e, std::shared_ptr<link::Peer> peer, const wire::Reduce& said, uint32_t pid) {
   const auto what = static_cast<ReduceWhat>(said.what);
   if ((what != ReduceWhat::call && what != ReduceWhat::up) || pid != config_.members[e.member].pid) return;
@@ -358,7 +358,8 @@ void Group::note_caller(Edge& e, std::shared_ptr<link::Peer> peer, const wire::R
   e.ep_generation = static_cast<uint32_t>(said.value);
 }
 
-// The neighbour that sent a frame; null: none of ours, or one that we have not found yet, which is called later.
+// The neighbour that sent a frame; null: no neighbour of ours, or a neighbour that we have not found yet, which is
+// called later.
 Group::Edge* Group::edge_of(link::Peer& peer, const wire::Frame& frame) {
   for (Edge& e : tiers_[frame.reduce.tier].edges) {
     if (e.member != frame.reduce.from) continue;
@@ -559,7 +560,7 @@ void Groups::remember_untold(const Group& group) noexcept {
   }
 }
 
-// A member joins whose neighbour's join has failed before.
+// Tells a joining member that its neighbour's join has failed before.
 bool Groups::tell_untold(link::Peer& peer, const wire::Frame& frame) noexcept {
   domain_->assert_held();
   const wire::Reduce& body = frame.reduce;

@@ -7,8 +7,8 @@
 //
 // A join has two rounds, each up and down. The first, on the join's tree, finds out that every member has joined; the
 // second, on the group's own tree, agrees on the multicast address and on errors. A frame to a member that has not
-// joined is dropped: a member that joins calls for what its children may have said before. So no frame is kept, and a
-// peer that lies or floods costs nothing but time.
+// joined is dropped: a member that joins asks its children to repeat their frames. So no frame is kept, and a peer that
+// lies or floods costs nothing but time.
 //
 // A member that is lost (its process or endpoint ended, or it left) ends the group: its neighbours notice, and tell
 // theirs. Every reduction that has completed anywhere completes everywhere, because a result is passed on before the
@@ -93,7 +93,7 @@ class Group {
   void supply(uint16_t multicast, uint32_t root, uint16_t error);
   void close() noexcept;
 
-  struct Look {  // what an observer sees
+  struct Look {  // a snapshot for observers
     State state = State::queued;
     uint64_t number = 0;
     uint16_t multicast = kMulticastNone;
@@ -192,7 +192,7 @@ class Group {
   uint32_t count_;
   State state_ = State::queued;
   uint64_t number_ = 0;
-  uint32_t attempt_ = 0;  // of this endpoint's joins: `up` repeats it, so that none of an earlier join counts
+  uint32_t attempt_ = 0;  // counts joins; `up` repeats it, so that a frame of an earlier join does not count
   std::array<Tier, 2> tiers_;
   uint32_t posted_ = 0, sent_ = 0, done_ = 0;
   std::array<Slot, kReductionsMax> slots_{};

@@ -72,9 +72,9 @@ ReduceRefusal Group::post(const ReduceArgs& args) noexcept {
   return ReduceRefusal::none;
 }
 
-// Two members: each sends its contribution to the other, and both combine the two, in the order of the members. One
-// message's time, where a tree takes two. A member has sent its own before it completes, so what completes here
-// completes there.
+// Two members: each sends its contribution to the other, and both combine the two, in the order of the members. This
+// takes the time of one message, a tree the time of two. A member sends its own contribution before it completes, so a
+// reduction that completes here completes there too.
 void Group::exchange() {
   const Edge& other = tiers_[1].edges.front();
   for (; state_ == State::joined && sent_ != posted_; ++sent_) {

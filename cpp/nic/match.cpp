@@ -110,7 +110,8 @@ void MatchUnit::use(Posted* posted, uint64_t length, Match* out) noexcept {
   out->offset = posted->used;
   out->stored = std::min(length, room);
   out->cut = length - out->stored;
-  // A buffer without room is retired even if min_left is 0: further messages would be cut off. So is one that cut this.
+  // A buffer without room is retired even if min_left is 0: further messages would be cut off. So is a buffer that cut
+  // this message.
   out->last = !posted->multi || room - out->stored < std::max<uint64_t>(posted->min_left, 1);
   posted->used += out->stored;
   ++posted->under_way;

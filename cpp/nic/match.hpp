@@ -13,7 +13,7 @@
 //    order of arrival. If its combination does so often, messages are indexed for the combination, up to
 //    kMaskIndexes combinations at a time; making an index costs one pass, and is repaid by the passes that it saves.
 //    Never a pass: tag and source given; everything ignored.
-//  * cancel() by context: the first indexes the receives by context, and the index is kept while cancels go on.
+//  * cancel() by context: the first cancel indexes the receives by context, and the index is kept while cancels go on.
 // Memory: entries come from two pools that grow up to the limits and are kept.
 // Source: fi_tagged(3), fi_msg(3), fi_cxi(7) "Messaging".
 #pragma once

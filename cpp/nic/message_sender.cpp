@@ -29,7 +29,8 @@ void forget_numbers(Flow& flow) noexcept {
   }
 }
 
-// The peer's endpoint shares its table, and has not been closed: a credited message has no answer that would tell.
+// True if the peer's endpoint shares its table, and is open: a credited message has no answer that would report a
+// closed endpoint.
 bool is_open(const Route& route) noexcept {
   return route.ep_entry != nullptr && route.ep_entry->generation.load(std::memory_order_relaxed) == route.ep_generation;
 }
@@ -406,7 +407,7 @@ void MessageSender::on_reply(Op* op, Status status, uint8_t flags, const wire::R
   if (of_flow) flow.asks_credits = --flow.unanswered != 0;
   if (status == Status::ok && of_flow) {
     if (flow.sender == Flow::kNoSender) flow.sender = reply.sender;
-    // The receiver's word: more credits than a flow can use mean nothing.
+    // The receiver chose the number: more credits than a flow can use have no effect.
     flow.credits = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{flow.credits} + reply.credits, 1u << 16));
     flow.credits_max = std::max(flow.credits_max, flow.credits);
     if (!takes_credits_) flow.credits = 0;
@@ -457,7 +458,7 @@ void MessageSender::stop_flow(Flow& flow, Op* refused) noexcept {
   domain_->nic()->need_engine();
 }
 
-// FI_PROTO_CXI_RNR: no receive was posted. False: the message has tried for long enough.
+// FI_PROTO_CXI_RNR: no receive was posted. False: the message's time for attempts is over.
 bool MessageSender::retry_later(Op* refused) noexcept {
   const uint64_t now = domain_->nic()->clock().now_ns();
   Op::Send& send = refused->send();

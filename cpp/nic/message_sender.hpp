@@ -31,7 +31,7 @@ class MessageSender {
 
   // ---- for callers without a lock ----------------------------------------------------------------------------------
   PostResult post(const SendArgs& args);
-  // What keeps messages from being sent.
+  // Counts of messages that cannot be sent.
   struct State {
     uint32_t tagged_ids = 0, untagged_ids = 0;    // messages that wait to be pulled
     uint64_t no_id = 0, no_id_bytes = 0;          // sends refused for want of an id, and the longest of them

@@ -1,7 +1,7 @@
-// cpp/nic/model.hpp: what only Slingshot's hardware does for an endpoint: it counts traffic and knows the state of
-// links, answers page requests, has a command queue, and lets operations overtake each other. Endpoints of providers
-// without such hardware have no model, and each question here costs them one load.
-// Callers hold the domain's lock.
+// cpp/nic/model.hpp: the features that only Slingshot's hardware has for an endpoint: it counts traffic and knows the
+// state of links, answers page requests, has a command queue, and lets operations overtake each other. Endpoints of
+// providers without such hardware have no model, and each question here costs them one load. Callers hold the domain's
+// lock.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class Model {
   void begin(Domain& domain, uint32_t nic) {
     if (parts_ != nullptr) parts_->traffic.begin(domain, nic);
   }
-  // Nothing that a posted operation would have to ask for.
+  // True if a posted operation has nothing to ask of the model.
   [[nodiscard]] bool is_plain() const noexcept {
     return parts_ == nullptr || (!parts_->commands && parts_->reorder == nullptr && parts_->pager.at_a_time() == 0);
   }

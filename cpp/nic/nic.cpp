@@ -16,8 +16,8 @@ class NoWorld final : public sync::World {
   [[nodiscard]] uint64_t now_ns() noexcept override { return 0; }
   void fence_all() noexcept override {}
 };
-// Not inside world(): the engine's first call would make the object, a fork at this instant would leave a child in
-// which the object is being made for ever, and the child's own engine would wait for that.
+// Not inside world(), where the engine's first call would make the object: after a fork at this instant the child would
+// see the object under construction for ever, and its own engine would wait for it.
 NoWorld g_no_world;
 
 }  // namespace

@@ -222,7 +222,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
     const Guard frames(progress_mutex_);
     what();
   }
-  // Counts a peer's entry beyond an endpoint's queue; false: the peer has sent too many since it was told NoRoom.
+  // Counts a peer's entry beyond an endpoint's queue; false: the peer has sent too many entries since it was told
+  // NoRoom.
   static bool count_late(link::Peer& peer, uint32_t ep_index, uint64_t shut_number) noexcept;
   // Waits until all accesses that began earlier have ended. Returns an empty text, or names the peer that did not end.
   std::string quiesce(uint32_t slot);

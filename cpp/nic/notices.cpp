@@ -10,7 +10,7 @@
 namespace weft::nic {
 
 namespace {
-// Peers have their turns in the order in which they came, which no address of memory decides.
+// Peers have their turns in the order of their numbers, so that no address in memory decides the order.
 uint64_t turn_of(const link::Peer& peer) noexcept {
   return peer.number;
 }
@@ -90,7 +90,7 @@ size_t Notices::send_queue(Queue& queue) noexcept {
   return n;
 }
 
-// The notices that came meanwhile stand behind those that have waited.
+// The notices that came meanwhile go behind the notices that have waited.
 void Notices::put_back(Queues& rest) noexcept {
   const Guard guard(lock_);
   sending_ = false;

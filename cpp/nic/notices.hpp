@@ -1,8 +1,8 @@
 // cpp/nic/notices.hpp: frames that have no answer, and wait for room at their peer: in order for each peer, bounded.
 // Callers: give() any thread; send() with the progress lock. Both take link locks.
-// A peer that takes no frames, while others or it itself cause notices to it, is hung up at kWaitingMax: what it causes
-// must not fill this process's memory. A flow is told of room once, and a group's members are a few steps apart, so a
-// peer that is only stopped stays far below.
+// A peer that takes no frames, while notices to it accumulate, is hung up at kWaitingMax, so that its notices do not
+// fill this process's memory. A flow is told of room once, and a group's members are a few steps apart, so a peer that
+// is only stopped stays far below.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ class Notices {
   bool give(const std::shared_ptr<link::Peer>& peer, const wire::Frame& notice,
             std::span<const std::byte> payload) noexcept;
 
-  // Sends what there is room for; returns the number of frames. `lost` gets the peers to hang up: of too many notices,
-  // or of one for which there was no memory.
+  // Sends the frames for which there is room; returns their number. `lost` gets the peers to hang up: peers with too
+  // many notices, or with a notice for which there was no memory.
   struct Lost {
     std::shared_ptr<link::Peer> peer;
     Status why;

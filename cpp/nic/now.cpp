@@ -1,7 +1,7 @@
 // cpp/nic/now.cpp: accesses by load and store that end within the call, or do not begin.
 //
-// They serve callers that wait for each operation: no completion is queued, so none has to be read. What needs more
-// than a copy (frames, a notice to the owner, another process's kernel, an error) is left to the calls that post.
+// They serve callers that wait for each operation: no completion is queued, so none has to be read. Accesses that need
+// more than a copy (frames, a notice to the owner, process_vm_*, an error) are left to the calls that post.
 //
 // HOT (8 bytes): no system call, no allocation, one lock. Lines touched as by post_one() (rma.cpp), less those of the
 // completion queue. Benchmark: bench/bench_elements.py.
@@ -19,7 +19,7 @@ constexpr uint64_t kRowsPerHold = 256;
 constexpr uint64_t kRowBytesPerHold = 64 * 1024;
 constexpr uint64_t kUpdateBytesPerHold = 4096;
 constexpr uint64_t kBlockBytesPerHold = 128 * 1024;  // by plain loads and stores: some 5 us
-// A block of fewer bytes is not worth the turn, for which all other updates of the segment wait.
+// A block of fewer bytes is not worth a turn, because all other updates of the segment wait for the turn.
 constexpr uint64_t kBlockBytesMin = 1024;
 
 constexpr OpClass kind_class(OpKind kind) noexcept {

@@ -58,7 +58,7 @@ class ShortList {
   operator std::span<const T>() const noexcept { return {data(), count_}; }  // NOLINT: an implicit view
 
  private:
-  T one_;  // not initialized: count_ says what is there
+  T one_;  // not initialized: count_ elements are valid
   uint8_t count_ = 0;
   std::unique_ptr<T[]> several_;
 };

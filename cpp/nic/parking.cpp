@@ -83,7 +83,7 @@ void Parking::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   answer(peer, frame, result, room);
 }
 
-// Not done yet. While a process changes the object, nobody tells when it has ended: look again soon.
+// Not done yet. A process that is changing the object does not report the end of the change: look again soon.
 bool Parking::waits(const Result& result) noexcept {
   if (result.status != Status::ok) return false;
   if (result.outcome == sync::Outcome::busy) look_soon_.store(true, std::memory_order_relaxed);
@@ -246,7 +246,7 @@ void Parking::note(const link::Peer& peer, const wire::CallRequest& request, con
   } else if (done && call.op == sync::Op::get) {
     by(sync::Op::put_back, call.value3, 0);
     record = out.first(std::min<size_t>(call.length, out.size()));
-  } else if (open && call.op == sync::Op::put_back) {  // it is not done, and is to be done
+  } else if (open && call.op == sync::Op::put_back) {  // the call is not done, and has to be done
     by(sync::Op::put_back, request.a, 0);
     record = in;
   } else if (open && call.op == sync::Op::free_slot) {

@@ -7,15 +7,15 @@
 // from time to time, so that the peer sends nothing while it waits.
 //
 // Calls for peers that do not map an object (another host, strict isolation): this process holds the lock, has the
-// permit
-// ... in their place, under a token. When the connection is lost, Op::gone gives back what the token has.
+// permit ... in their place, under a token. When the connection is lost, Op::gone gives back the locks and permits of
+// the token.
 //
 // A peer that waits no longer, because of a signal or a deadline, cancels its call. If this process is stopped, the
 // peer gets no answer, gives the call up, and says so (wire::kCallGivenUp). That frame comes after the call and before
-// whatever the peer asks next, so the last things that a peer has taken are noted here, and go back then.
+// the peer's next request, so the locks and permits that a peer has taken last are noted here, and go back then.
 //
-// The progress lock guards everything here. A peer's calls are limited; those beyond are answered `again`, and the peer
-// asks again later.
+// The progress lock guards everything here. A peer's calls are limited; further calls are answered `again`, and the
+// peer asks again later.
 #pragma once
 
 #include <atomic>
@@ -83,7 +83,7 @@ class Parking final {
     sync::Outcome outcome = sync::Outcome::again;
     sync::Kind kind{};
   };
-  // What ends a call whose sender has given it up: another call, and its record.
+  // The call, with its record, that undoes a call whose sender has given it up.
   struct Noted {
     uint64_t id = 0;  // 0: nothing
     wire::CallRequest undo;

@@ -138,7 +138,7 @@ bool CompletionQueue::move_late() noexcept {
 bool CompletionQueue::note_starved(Receiver* receiver) noexcept {
   const Guard guard(received_lock_);
   if (std::ranges::find(starved_, receiver) == starved_.end()) starved_.push_back(receiver);  // add_receiver() reserved
-  // SYNC POINT: tell, then count. A reader that goes to sleep has taken entries, then looks whether it was told
+  // SYNC POINT: tell, then count. A reader that goes to sleep takes entries first, then checks whether it was told
   // anything.
   starving_.store(true, std::memory_order_relaxed);
   received_events_.fetch_add(1, std::memory_order_seq_cst);
@@ -154,7 +154,8 @@ void CompletionQueue::collect_now() noexcept {
   do {
     uint32_t head = received_head_.load(std::memory_order_relaxed);
     const uint32_t tail = received_tail_.load(std::memory_order_acquire);
-    // Entries that do not fit stay: an entry that nothing bounds would have to be thrown away.
+    // Entries that do not fit stay here, because their number is not bounded elsewhere and an entry would have to be
+    // dropped.
     while (head != tail && (count_ + count_overflow_ < capacity_ || count_ + count_overflow_ == 0)) {
       push_collected(received_[head & (received_.size() - 1)]);
       received_head_.store(++head, std::memory_order_release);

@@ -164,7 +164,8 @@ class CompletionQueue {
   [[nodiscard]] uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool in_huge_pages() const noexcept { return huge_.data() != nullptr; }
   [[nodiscard]] int huge_error() const noexcept { return huge_error_; }  // the kernel's refusal of huge pages; 0: none
-  // A poll without the lock, for readers that would find nothing: true is no promise that a moment later nothing comes.
+  // A check without the lock, for readers that would find nothing. True: there was no entry; one may come a moment
+  // later.
   [[nodiscard]] bool looks_empty() const noexcept {
     return count_ == 0 && count_overflow_ == 0 && !overrun.load(std::memory_order_relaxed) &&
            received_events_.load(std::memory_order_acquire) == received_seen_ && received() == 0;

@@ -95,7 +95,7 @@ void Nic::on_brief(link::Peer& peer, const wire::BriefView& brief) {
   hang_up(peer.shared_from_this(), answer == RxAnswer::no_memory ? Status::no_memory : Status::protocol);
 }
 
-// The same in the long form. Nobody waits for a credited message to an endpoint that is gone.
+// The same in the long form. A credited message to a closed endpoint is dropped, because nobody waits for it.
 void Nic::on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief) {
   RxPort* const port = port_of(brief.head.ep_index, brief.head.ep_generation);
   if (port == nullptr) return;
@@ -193,7 +193,7 @@ std::shared_ptr<link::Peer> Nic::peer_of(uint64_t number) noexcept {
   return it == known_.end() ? nullptr : it->second.lock();
 }
 
-// Ends what a lost peer has sent.
+// Ends the messages and flows of a lost peer.
 void Nic::forget_messages(const link::Peer& peer) noexcept {
   progress_mutex_.assert_held();
   objects_mutex_.assert_held();

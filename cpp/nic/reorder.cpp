@@ -215,7 +215,7 @@ void TxPort::land(size_t i) noexcept {
   model_.reorder()->late.erase(model_.reorder()->late.begin() + static_cast<std::ptrdiff_t>(i));
   for (size_t at = 0; at < l.packets.size(); ++at) {
     const size_t from = at * kPacketBytes;
-    // A page that is gone takes no data, and would not have taken any before.
+    // A page that is gone takes no data, and would have taken none without the delay.
     if (l.packets[at]) {
       (void)copy_guarded_hot(l.there + from, l.data.data() + from,
                              std::min<size_t>(kPacketBytes, l.data.size() - from));

@@ -216,7 +216,7 @@ RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::by
   return RxAnswer::no_memory;
 }
 
-// The refused message has been taken: now those behind it that had credits. False: no memory for one of them.
+// The refused message has been taken: takes the credited messages behind it. False: no memory for one of them.
 bool RxContext::release_early(uint32_t number) noexcept {
   lock_.assert_held();
   const auto found = early_.find(number);

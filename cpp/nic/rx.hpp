@@ -9,8 +9,8 @@
 // lock. Frames of one connection arrive in order and one at a time, as the progress lock has it.
 //
 // Flow control: a message that cannot be kept is refused, and every later one of its flow is refused too until the
-// sender sends it again. So order is kept, and nothing is acknowledged that is not kept. A credited message is never
-// refused: one that arrives behind a refused message is held early, outside the match unit, until its turn.
+// sender sends it again. So the order is kept, and only messages that are kept are acknowledged. A credited message is
+// never refused: one that arrives behind a refused message is held early, outside the match unit, until its turn.
 // Design: docs/design/messages.md.
 #pragma once
 
@@ -76,7 +76,7 @@ struct RxReply {
   uint32_t credits = 0;         // further messages that the sender may send as credited ones
 };
 
-// The end of a receive, or what a peek found.
+// The end of a receive, or the result of a peek.
 struct RxCompletion {
   uint64_t context = 0;
   uint64_t flags = 0;         // of the Receive
@@ -168,7 +168,7 @@ class RxContext {
     uint64_t seed = 0;                  // for the match unit
     RxModeConfig mode;
     RxBuffers::Config requests;  // buffers of messages in software
-    // A receive without a list entry waits so long for one, and then fails (FI_PROTO_CXI_RNR); 0: by the mode.
+    // Time for which a receive waits for a list entry before it fails (FI_PROTO_CXI_RNR); 0: by the mode.
     uint64_t append_retry_ns = 0;
     bool traced = false;  // the sink hears of kept messages
   };

@@ -19,8 +19,9 @@ uint32_t RxContext::source_of(const wire::EpAddress& address) {
   return number;
 }
 
-// Peers name any addresses, so the numbers that nothing uses are given to others. What is looked at here sets how many
-// more addresses come before the next time: a new address costs a constant time, and memory in use only.
+// Peers may name any addresses, so unused numbers are given to other addresses. The number of entries examined here
+// sets how many addresses come before the next examination: a new address costs constant time, and only addresses in
+// use cost memory.
 void RxContext::forget_sources() {
   lock_.assert_held();
   std::vector<bool> used(source_numbers_);
@@ -54,7 +55,7 @@ void RxContext::cut(uint64_t peer, uint32_t sender) noexcept {
 void RxContext::drop_flow(uint32_t number) noexcept {
   lock_.assert_held();
   Sender& s = senders_[number];
-  // The messages that the flow was refused never come. Those behind them that had credits are whole, and in order.
+  // The refused messages of the flow never come. The credited messages behind them are whole, and in order.
   if (auto held = early_.extract(number)) {
     early_count_ -= held.mapped().size();
     for (const Early& next : held.mapped()) (void)take_in(next.message, s, next.bytes);

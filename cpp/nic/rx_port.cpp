@@ -371,7 +371,7 @@ void RxPort::dropped(uint64_t context, bool multi) noexcept {
 
 void RxPort::tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept {
   const std::shared_ptr<link::Peer> to = nic_->peer_of(peer);
-  if (!to) return;  // the sender has learned that we are gone
+  if (!to) return;  // the sender has been told that the endpoint is closed
   wire::Frame f;
   f.kind = wire::FrameKind::done;
   f.status = static_cast<int32_t>(status);
@@ -409,7 +409,7 @@ void RxPort::pull(const RxPull& pull) noexcept {
     }
   }
   if (pull.lies != 0) [[unlikely]]
-    nic_->wake_pulls();  // nobody else may come by when a message has landed
+    nic_->wake_pulls();  // no other call may follow when a message has landed
   if (is_read(pull) || relaxed_) [[unlikely]] {
     domain_->note_software();
     cq_->event.notify();  // a waiting reader makes the progress

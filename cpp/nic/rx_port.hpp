@@ -60,7 +60,7 @@ class RxPort final : private RxSink {
   }
   [[nodiscard]] bool has_pulls() const noexcept { return pull_count_.load(std::memory_order_relaxed) != 0; }
   struct Pulls {
-    uint64_t gets = 0, reads = 0;  // rendezvous messages whose rest the NIC has fetched, and software
+    uint64_t gets = 0, reads = 0;  // rendezvous messages whose rest the NIC, or software, has fetched
     uint32_t reads_most = 0;       // reads at a time
   };
   [[nodiscard]] Pulls pulls() const noexcept {
@@ -79,7 +79,7 @@ class RxPort final : private RxSink {
   void end_pulls() noexcept;  // waits for copies of other threads
 
  private:
-  // What a receive needs beyond its entry in the match unit. Most receives have one object of the caller and no more:
+  // The state of a receive beyond its entry in the match unit. Most receives have one object of the caller and no more:
   // 16 bytes, so that a match among very many receives reads few cache lines.
   struct More {
     uint8_t device = 0;             // bit i: list[i] is device memory; the bytes go to `bounce` first

@@ -1,4 +1,4 @@
-// cpp/nic/snapshot.hpp: what a viewer of this process sees: domains, endpoints, queues, counters, peers.
+// cpp/nic/snapshot.hpp: the state of this process's NIC for viewers: domains, endpoints, queues, counters, peers.
 //
 // A NIC keeps no account for viewers. A snapshot reads the state that the data path needs anyway, when a viewer asks
 // for one: the thread that makes progress calls Viewers::answer() between two rounds.

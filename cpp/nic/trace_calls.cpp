@@ -1,4 +1,4 @@
-// cpp/nic/trace_calls.cpp: what an endpoint records (trace.hpp): its calls and operations.
+// cpp/nic/trace_calls.cpp: the records of an endpoint (trace.hpp): its calls and operations.
 #include "nic/nic.hpp"
 
 namespace weft::nic {

@@ -58,7 +58,7 @@ class TxPort {
   PostResult post_send(const SendArgs& args) { return messages_.post(args); }
 
   // Accesses by load and store that end within the call, or do not begin: without a queue, a context or a completion.
-  // They return what was done; the caller posts the rest, and gets the errors of posting. Any thread; now.cpp.
+  // They return the part that was done; the caller posts the rest, and gets the errors of posting. Any thread; now.cpp.
   // False: nothing was done, or a page failed and a part was copied.
   bool move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key) noexcept;
   // The number of leading rows that were copied.
@@ -282,7 +282,7 @@ class TxPort {
   bool loses(const Ordered& what, bool* done);
 
  protected:
-  // Two cache lines that a short operation reads: everything else of the endpoint is behind them.
+  // The two cache lines that a short operation reads; all other members are behind them.
   alignas(kCacheLine) Domain* domain_;
   uint64_t short_bytes_max_;  // up to this length (at most max_msg_size) copies are made under the lock
   uint64_t long_way_;         // flags of operations that need more than a copy
