@@ -98,7 +98,7 @@ struct TableInfo {
   std::span<const FieldInfo> fields;
   void (*defaults)(void* context, void (*call)(void* context, const void* defaults));
   void (*assign)(void* to, const void* from);
-  void (*settle)(void* object) noexcept;  // cuts what a record may say to what the NIC can do
+  void (*settle)(void* object) noexcept;  // reduces a record's value to what the NIC can do
 
   [[nodiscard]] const FieldInfo* find(std::string_view name) const noexcept;
   [[nodiscard]] const FieldInfo* find(uint16_t tag) const noexcept;

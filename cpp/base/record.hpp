@@ -10,9 +10,9 @@
 // their default. A reader
 //   keeps its default of a field that the record lacks: the default is the conduct before the field existed;
 //   skips a field that it does not know, unless the field is marked: then it refuses the record;
-//   takes of an array the elements that it has.
-// Anything else is refused with a text: another table, a format of the future, bytes that are missing, left over or
-// changed, a value that its field does not take. What is read has been checked as if it came from Python.
+//   takes the elements of an array that the record has. Any other record is refused with a text: another table, a
+// format of the future, bytes that are missing, left over or changed, a value that its field does not take. Values that
+// were read have passed the checks that values from Python pass.
 #pragma once
 
 #include <cstddef>

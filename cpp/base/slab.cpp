@@ -56,8 +56,8 @@ struct SlabsAtFork {
 };
 
 namespace {
-// As the library is loaded, so before any NIC asks to be told of forks: prepare handlers run from the last to the
-// first, and a fork takes the NIC's locks, whose holders use slabs, before those of the slabs.
+// Registered when the library is loaded, before any NIC registers its handlers: prepare handlers run from the last to
+// the first, so a fork takes the locks of NICs, whose holders use slabs, before the locks of the slabs.
 [[maybe_unused]] const int g_watched = ::pthread_atfork(SlabsAtFork::before, SlabsAtFork::after, SlabsAtFork::after);
 }  // namespace
 
@@ -104,7 +104,7 @@ Slab::Block* Slab::new_block() {
   return block;
 }
 
-// One call for the next pages costs less than a fault for each. Where the kernel cannot, the faults come.
+// One call for the next pages costs less than a fault for each. A kernel without the call takes the faults.
 void Slab::populate(Block* block) noexcept {
   constexpr uint32_t kStep = 128 << 10;
   (void)::madvise(reinterpret_cast<std::byte*>(block) + block->there, kStep, MADV_POPULATE_WRITE);

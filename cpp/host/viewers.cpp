@@ -102,7 +102,7 @@ size_t ViewerSocket::answer(nic::Nic& nic) noexcept try {
     ++answered;
   }
   return answered;
-} catch (const std::exception&) {  // out of memory: the viewer sees that it gets no answer
+} catch (const std::exception&) {  // out of memory: the viewer gets no answer
   return 0;
 }
 

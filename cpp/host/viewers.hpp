@@ -1,8 +1,8 @@
 // cpp/host/viewers.hpp: answers viewers of this process (`weft top`) with a snapshot of its NIC.
 //
 // An abstract Unix socket "weft.top.<user>.<pid>.<random>" listens. A viewer of the same user connects; the thread that
-// makes progress accepts, and sends a memfd with Nic::snapshot(). Nothing of it waits for the viewer. The kernel drops
-// the name with the process, so no file stays behind. A process that makes no progress gives no answer.
+// makes progress accepts, and sends a memfd with Nic::snapshot(). No step waits for the viewer. The kernel drops the
+// name with the process, so no file stays behind. A process that makes no progress gives no answer.
 //
 // Cost while nobody looks: the waiter watches one more descriptor. Without an engine thread, one accept4() in
 // kRoundsBetweenLooks rounds of progress with system calls.
@@ -21,7 +21,7 @@ namespace weft::host {
 
 class ViewerSocket final : public nic::Viewers {
  public:
-  // Out of descriptors, or where another process has the name, nobody sees this process.
+  // Without a descriptor, or if another process has the name, this process is invisible to viewers.
   ViewerSocket(Random& random, link::EpollWaiter& waiter) noexcept;
   size_t answer(nic::Nic& nic) noexcept override;
   void close() noexcept { fd_.reset(); }

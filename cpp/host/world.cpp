@@ -75,7 +75,7 @@ void HostWorld::take_part() noexcept {
 
 bool HostWorld::gone(sync::Who who) noexcept {
   if (who.pid == 0 || who.pid == self_.pid) return who.pid != 0 && who.start != self_.start && who.start != 0;
-  // Not from /proc: mounted with hidepid it hides the processes of other users.
+  // Not from /proc, which hides the processes of other users if it is mounted with hidepid.
   if (::kill(static_cast<pid_t>(who.pid), 0) != 0 && errno == ESRCH) return true;
   if (!sees_processes_) return false;
   const Stat found = stat_of(who.pid);

@@ -45,7 +45,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // Where the NIC sends what is for this peer: the link that made it, or the outermost one that wraps that link.
+  // The link through which the NIC sends to this peer: the link that made the peer, or the outermost link that wraps
+  // it.
   [[nodiscard]] Link* link() const noexcept { return link_; }
   void go_through(Link& outer) noexcept { link_ = &outer; }  // see Link::wrap_in()
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_acquire); }
@@ -198,7 +199,8 @@ class Link {
   virtual void after_fork_in_parent() noexcept {}
   virtual void after_fork_in_child() noexcept = 0;  // closes every descriptor and changes nothing else
   [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> peers() const = 0;
-  // Whether `holds` for each of peers(); makes no copies. The link may be locked: `holds` does not call the link.
+  // Whether `holds` is true for each of peers(); makes no copies. The link may be locked: `holds` does not call the
+  // link.
   using PeerTest = bool (*)(const Peer& peer, uint32_t argument);
   [[nodiscard]] virtual bool each_peer(PeerTest holds, uint32_t argument) const {
     for (const auto& peer : peers()) {

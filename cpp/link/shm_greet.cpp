@@ -77,7 +77,7 @@ void ShmLink::on_packet(uint32_t conn_id) {
     }
     if (n == wire::kDoorbellBytes && conn.state == ConnState::live) {
       if (conn.peer->is_private()) awake(conn.peer);
-      return;  // what else there is wakes again
+      return;  // the remaining packets wake the thread again
     }
     const std::span<const std::byte> all(bytes, static_cast<size_t>(n));
     const auto hello = wire::parse_hello(all);

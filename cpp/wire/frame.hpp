@@ -25,7 +25,7 @@ enum class FrameKind : uint8_t {
   notice = 6,   // an access was already done by load/store: count it, deliver its immediate data
   cm = 7,       // connecting endpoints; payload: private data
   message = 8,  // fi_msg(3), fi_tagged(3); payload: the message, or its first bytes
-  reply = 9,    // the answer to a message, if it tells more than a status
+  reply = 9,    // the answer to a message, if a status is not enough
   pull = 10,    // answer with bytes of a message that the receiver of this frame has sent
   done = 11,    // the message `op_id` has been matched, and its bytes pulled; or its endpoint has closed: the operation
                 // ends with the status. No answer
@@ -197,7 +197,7 @@ inline std::optional<Frame> parse(std::span<const std::byte> in) noexcept {
   if ((f.flags & ~flags_mask(f.kind)) != 0 || f.family > kFrameFamilyMax || f.source.reserved != 0 || f.reserved != 0) {
     return std::nullopt;
   }
-  // So that what the receiver keeps of such a message is little beside the message's bytes, which are counted.
+  // The receiver's record of such a message is then small beside the message's bytes, which are counted.
   if ((f.flags & kMessageWhole) != 0 && f.message.length <= kStagedPayloadMax) return std::nullopt;
   if (f.kind == FrameKind::reduce &&
       (f.reduce.what < 1 || f.reduce.what > kReduceWhatMax || f.reduce.tier > 1 || f.reduce.reserved != 0)) {
