@@ -1,5 +1,5 @@
-// cpp/sync/barrier.cpp: barriers: parties that wait until all have come. A party that has ended breaks the barrier, as
-// far as it can be known: while it waits here, or if it was one of those that passed the last time.
+// cpp/sync/barrier.cpp: barriers: parties that wait until all have come. A party that has ended breaks the barrier if
+// the barrier knows the party: because it waits here, or passed the last time.
 #include "sync/layout.hpp"
 
 namespace weft::sync {
@@ -91,7 +91,7 @@ class Barrier {
       find_dead(phase_of(now) - 1, parties_, world, gone);
     }
   }
-  // Those who wait get Outcome::broken. Requires the guard.
+  // Waiting parties get Outcome::broken. Requires the guard.
   void reset() noexcept {
     const uint64_t now = state(), n = came(now);
     const uint64_t next = n == 0 ? phase_of(now) : (phase_of(now) + 1) & kCame;

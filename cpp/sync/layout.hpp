@@ -39,7 +39,7 @@ struct alignas(kCacheLine) QueueBody {
   // Object::n slots follow.
 };
 
-// The seats whose processes one step looks for, to find out whether they still run: a few at a time, in turn.
+// The seats for which one step checks whether their processes still run: a few a step, round robin.
 class Turn {
  public:
   Turn(std::atomic<uint32_t>& from, uint64_t seats) noexcept

@@ -58,7 +58,7 @@ Object create(std::byte* memory, Kind kind, uint64_t n, uint64_t item, uint32_t 
   if (kind == Kind::semaphore) {
     semaphore_of(made).limit.store(static_cast<int64_t>(n), std::memory_order_relaxed);
   }
-  // SYNC POINT: last. Who finds the magic number finds the object.
+  // SYNC POINT: last. A process that finds the magic number finds the object.
   __atomic_store_n(&head->magic, kMagic, __ATOMIC_RELEASE);
   return made;
 }
@@ -137,14 +137,14 @@ uint64_t pid_in(const Head& head, uint64_t word) noexcept {
   return (word & kForOther) != 0 ? head.other.load(std::memory_order_relaxed) : who_of(word).pid;
 }
 
-// Marks a lock whose holder has ended. Everyone who waits is told.
+// Marks a lock whose holder has ended, and wakes all waiters.
 void mark(Head& head, uint64_t word) noexcept {
   if (head.word.compare_exchange_strong(word, word | kMarked, std::memory_order_seq_cst)) {
     futex_wake(&head.word, INT_MAX);
   }
 }
 
-// Undoes a take from the dead: `dead` is the word that take() found. Everyone who waits is told.
+// Undoes a take from a dead holder (`dead` is the word that take() found), and wakes all waiters.
 bool to_the_dead(Head& head, uint64_t mine, uint64_t dead) noexcept {
   const uint64_t then = (dead & kHolderMask) | kMarked;
   if (!is_held(then)) return release_lock(head, mine);

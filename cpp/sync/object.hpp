@@ -1,15 +1,16 @@
 // cpp/sync/object.hpp: locks, semaphores, events, barriers and queues in shared memory.
 //
 // An object is a block of memory that any number of processes map. A call is one step() that never waits: it is done,
-// or the answer is `again`. Who wants to wait sleeps on the object's words (wait.hpp), or asks the NIC of the memory's
-// owner to keep the call until it can be done (nic/parking.hpp). So every path runs the same code on the same memory.
+// or the answer is `again`. A caller that wants to wait sleeps on the object's words (wait.hpp), or asks the NIC of the
+// memory's owner to keep the call until it can be done (nic/parking.hpp). So every path runs the same code on the same
+// memory.
 //
 //   Head     what the object is, and its words
 //   body     seats of a semaphore or a barrier, the slots of a queue
 //
 // Robust: a lock's word names its holder. The state of semaphores, barriers and queues changes under a guard, a lock
 // word too, and every change takes effect by one store (the commit): a process that is killed between two stores leaves
-// the state before the change or after it. What is only derived is computed anew by the next one to take the guard.
+// the state before the change or after it. The next process that takes the guard computes derived values anew.
 //
 // A process that shares the memory can write anything there: step() copies the numbers it trusts when the object is
 // opened, checks every other number that it reads, and has no loop whose length the memory decides.
@@ -79,7 +80,7 @@ WEFT_ENUM(Outcome, uint32_t, WEFT_SYNC_OUTCOMES, "How a call of such an object e
 struct Call {
   Op op{};
   bool for_other = false;  // by the owner's NIC, for a process that does not map the memory: `token` names it
-  bool look = false;       // find out whether processes that are in the way have ended (reads /proc)
+  bool look = false;       // check whether processes that are in the way have ended (reads /proc)
   bool sleeps = false;     // a thread of this process has slept, and others may still sleep
   Who who;
   uint64_t token = 0;
@@ -91,7 +92,7 @@ struct Call {
   // Results.
   uint64_t value = 0, value2 = 0, value3 = 0;
   uint64_t length = 0;   // of a record
-  bool changed = false;  // others may be able to go on
+  bool changed = false;  // waiters may be able to go on
   // semaphore, take: where the process's permits are noted, and the tag of the seat.
   struct Seat* seat = nullptr;
   uint64_t tag = 0;
@@ -108,9 +109,9 @@ struct alignas(kCacheLine) Head {
   uint32_t form_bytes;  // queue: the text behind the slots that says what its records are, for weft.share
   // The line that calls write.
   alignas(kCacheLine) LockWord word;  // lock: the holder; event: the state; otherwise: the guard
-  Bell go;                            // somebody can take, get, pass
-  Bell room;                          // somebody can put
-  std::atomic<uint64_t> since_ns;     // lock: when the first one found it taken (World::now_ns); 0: nobody has
+  Bell go;                            // a waiter can take, get, pass
+  Bell room;                          // a waiter can put
+  std::atomic<uint64_t> since_ns;     // lock: when a caller first found it taken (World::now_ns); 0: none has
   std::atomic<uint64_t> token;        // lock: of the holder, if it does not map the memory
   std::atomic<uint64_t> other;        // lock: pid of that holder on its host
 };
@@ -156,7 +157,7 @@ std::optional<Object> open(std::byte* memory, uint64_t length) noexcept;
 Outcome step(const Object& object, Call& call, World& world) noexcept;
 
 // HOT: the uncontended lock; one locked instruction each. take_lock() is false if step() has to decide. Reading the
-// clock would take as long as the rest: whoever finds the lock taken writes down when.
+// clock would take as long as the rest, so the caller that finds the lock taken notes the time.
 inline bool take_lock(Head& head, uint64_t mine) noexcept {
   if (head.closed.load(std::memory_order_relaxed) != 0 || !try_take(head.word, mine)) [[unlikely]]
     return false;

@@ -43,8 +43,8 @@ class Queue {
   void move_head() noexcept {
     body_.head.store(body_.head.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);  // the commit
   }
-  // Says that the caller copies a slot's record without the guard. Of a caller that copies by itself (reserve, claim):
-  // value is the slot, value2 the place of its record in the object.
+  // Notes that the caller copies a slot's record without the guard. For a caller that copies by itself (reserve,
+  // claim), value is the slot, and value2 the place of its record in the object.
   void name(uint64_t index, uint64_t as) noexcept {
     Slot& slot = slot_of(object_, index);
     slot.token.store(call_.token, std::memory_order_relaxed);
@@ -100,8 +100,8 @@ class Queue {
   void move_head_back() noexcept {
     body_.head.store(body_.head.load(std::memory_order_relaxed) - 1, std::memory_order_seq_cst);  // the commit
   }
-  // Gives back the slots that a process had in hand whose NIC is lost. Requires the guard. Slots that were never used
-  // are not touched: their memory is not used either.
+  // Gives back the slots that a process with a lost NIC had in hand. Requires the guard. Slots that were never used are
+  // not touched, so that their memory stays unallocated.
   void forget(uint64_t mine) noexcept {
     const uint64_t tail = body_.tail.load(std::memory_order_relaxed);
     for (uint64_t i = 0; i < object_.n && i < tail; ++i) {
@@ -125,8 +125,8 @@ class Queue {
   bool freed_ = false;
 };
 
-// Sleepers that one record, or one free slot, wakes. All, if others may have found this slot in their way, and sleep
-// again.
+// Number of sleepers that one record, or one free slot, wakes: all, if sleepers may have found this slot in their way
+// and slept again.
 int woken(bool was_in_the_way) noexcept {
   return was_in_the_way ? INT_MAX : 1;
 }
@@ -206,7 +206,7 @@ Outcome get(const Object& object, Call& call, World& world, Queue& queue, bool c
   return outcome;
 }
 
-// Under the guard, whatever its length: nobody else may find the slot half written, and this is rare.
+// Under the guard, whatever its length: no other process may find the slot half written, and this is rare.
 Outcome put_back(const Object& object, Call& call, World& world, Queue& queue) noexcept {
   if (call.in_bytes > object.item) {
     call.value = object.item;
@@ -229,7 +229,8 @@ Outcome put_back(const Object& object, Call& call, World& world, Queue& queue) n
   return Outcome::done;
 }
 
-// A slot that was claimed and not read: its record is the first again. By a copy, under the guard as in put_back().
+// The record of a slot that was claimed and not read becomes the first again, by a copy under the guard as in
+// put_back().
 Outcome unclaim(const Object& object, Call& call, World& world, Queue& queue) noexcept {
   bool copied = false;
   {

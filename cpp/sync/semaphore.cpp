@@ -1,6 +1,6 @@
 // cpp/sync/semaphore.cpp: semaphores. Each process that has permits has a seat, so that its permits come back when it
-// ends; a process that gives more than it has taken adds permits. What a process gives back stays in its seat until
-// another one wants it: object.hpp.
+// ends; a process that gives more than it has taken adds permits. Permits that a process gives back stay in its seat
+// until another process wants them: object.hpp.
 #include "sync/layout.hpp"
 
 namespace weft::sync {
@@ -27,7 +27,8 @@ class Semaphore {
     used_ = used < count_ ? used : count_;
   }
 
-  // Computes `seated` from the seats, and frees those of processes that have ended (some are asked about, in turn).
+  // Computes `seated` from the seats, and frees the seats of processes that have ended (it checks some of them, in
+  // turn).
   void recount(World& world, bool look, const Call* gone = nullptr) noexcept {
     int64_t sum = 0;
     used_ = count_;  // seats_used may not have been written
@@ -113,7 +114,7 @@ class Semaphore {
 
   // Permits that are in no seat.
   [[nodiscard]] int64_t free() const noexcept { return left(body_.seated.load(std::memory_order_relaxed)); }
-  // Permits of seats, of the dead or idle ones, are in no seat now.
+  // Permits of dead processes, and idle permits, are in no seat now.
   [[nodiscard]] bool came_back() const noexcept { return came_back_; }
   // Permits that nobody has taken.
   [[nodiscard]] int64_t value() const noexcept {

@@ -28,8 +28,8 @@ class Slices {
   uint64_t slice_ns_ = kSliceNsMin;
 };
 
-// One slice. `again` or `busy`: to be continued, after the caller has looked at the clock, at signals, and whether the
-// object still belongs to anybody. Without the GIL.
+// One slice. `again` or `busy`: the caller continues, after it has checked the clock, signals, and whether the object
+// still has an owner. Without the GIL.
 inline Outcome wait_slice(const Object& object, Call& call, World& world, Slices& slices, uint64_t left_ns) noexcept {
   Outcome outcome = Outcome::again;
   Head& head = *object.head;
@@ -61,7 +61,7 @@ inline Outcome wait_slice(const Object& object, Call& call, World& world, Slices
     if (outcome != Outcome::busy && (outcome != Outcome::again || object.kind != Kind::lock)) return outcome;
   }
   if (left_ns == 0) return outcome;
-  // A guard that is held for long may be a killed process's: nobody rings then.
+  // A guard that is held for long may belong to a killed process, which rings no bell.
   const uint64_t before_ns = world.now_ns();
   const uint64_t slice_ns = slices.next(left_ns);
   futex_wait(at, heard, slice_ns);

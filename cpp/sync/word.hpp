@@ -1,8 +1,8 @@
 // cpp/sync/word.hpp: words in shared memory on which processes sleep: lock words, which name their holder, and bells.
 //
-// A lock word is robust: it names the process that holds it by pid and start time, and whoever waits finds out whether
-// that process still runs. A bell tells sleepers that something has changed; it costs one load while nobody sleeps.
-// Waits are cut into slices (wait.hpp): a sleeper whose wake-up was lost with a killed process looks again by itself.
+// A lock word is robust: it names the process that holds it by pid and start time, and a waiter checks whether that
+// process still runs. A bell tells sleepers that something has changed; it costs one load while nobody sleeps. Waits
+// are cut into slices (wait.hpp): a sleeper whose wake-up was lost with a killed process looks again by itself.
 #pragma once
 
 #include <linux/futex.h>
@@ -23,7 +23,7 @@ struct Who {
   bool operator==(const Who&) const = default;
 };
 
-// What the objects ask of the system.
+// The services of the system that the objects use.
 class World {
  public:
   virtual ~World() = default;
@@ -32,8 +32,8 @@ class World {
   [[nodiscard]] virtual bool gone(Who who) noexcept = 0;
   // Monotonic, the same for all processes of the host; some milliseconds coarse.
   [[nodiscard]] virtual uint64_t now_ns() noexcept = 0;
-  // Afterwards every thread of every process that takes part has passed a full barrier: what it stored before can be
-  // seen, and what it loads later is not older. Nothing where the system does not offer it.
+  // Afterwards every thread of every process that takes part has passed a full barrier: its earlier stores can be seen,
+  // and its later loads are not older. Nothing where the system does not offer it.
   virtual void fence_all() noexcept = 0;
   // This process takes part. Called by a NIC's own thread: it takes 10 ms in a process with threads.
   virtual void take_part() noexcept {}
@@ -89,7 +89,7 @@ inline bool announce_sleep(LockWord& word, uint64_t* seen) noexcept {
 // HOT: one locked instruction. The caller holds the word. The thread that is woken takes the word with kWaiters, so
 // that the release after it wakes the next one.
 inline void let_go(LockWord& word) noexcept {
-  // SYNC POINT: what the holder wrote is visible to the next one; and the full barrier precedes the look at bells.
+  // SYNC POINT: the holder's writes are visible to the next holder; and the full barrier precedes the look at bells.
   if ((word.exchange(0, std::memory_order_seq_cst) & kWaiters) != 0) [[unlikely]]
     futex_wake(&word, 1);
 }
@@ -101,7 +101,8 @@ using Bell = std::atomic<uint32_t>;
 
 // Before a thread looks whether it must sleep: the value to sleep on.
 inline uint32_t listen(Bell& bell) noexcept {
-  // SYNC POINT: the bit is set before the thread looks; who changes something looks at the bit afterwards (ring).
+  // SYNC POINT: the bit is set before the thread looks; a thread that makes a change looks at the bit afterwards
+  // (ring).
   return bell.fetch_or(1, std::memory_order_seq_cst) | 1;
 }
 // HOT: one load while nobody sleeps. Wakes up to `count` sleepers. Call it after the change, and after a full barrier.
