@@ -31,13 +31,13 @@ struct Place {
   }
 };
 
-// What a call accesses: pieces of memory, and the shape that they have.
+// The target of a call: pieces of memory, and their shape.
 struct Picked : Selection, Pieces {
   uint64_t addr = 0;
   [[nodiscard]] bool one_element() const noexcept { return dims == 0 && !whole; }
 };
 
-// HOT. What t[i] accesses; false: out of bounds. Requires p.rows.
+// HOT. The target of t[i]; false: out of bounds. Requires p.rows.
 inline bool pick_row(const Place& p, int64_t i, Picked* s) noexcept {
   uint64_t offset = 0;
   if (!row_of(p.layout(), i, &offset)) return false;
@@ -50,8 +50,8 @@ inline bool pick_row(const Place& p, int64_t i, Picked* s) noexcept {
   for (int d = 0; d < s->dims; ++d) s->shape[d] = p.shape[d + 1];
   return true;
 }
-// These return false for whatever takes more than pieces with one step.
-// HOT. The pieces of a selection; Selection is filled in.
+// These return false for accesses that take more than pieces with one step. HOT. The pieces of a selection; Selection
+// is filled in.
 inline bool pick_selected(const Place& p, Picked* s) noexcept {
   s->addr = p.base + s->offset;
   const auto dims = static_cast<size_t>(s->dims);

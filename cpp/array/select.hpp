@@ -1,5 +1,5 @@
-// cpp/array/select.hpp: what an index selects of an array: NumPy's basic indexing on a shape and byte strides, and the
-// contiguous pieces of memory of a selection.
+// cpp/array/select.hpp: the part of an array that an index selects: NumPy's basic indexing on a shape and byte strides,
+// and the contiguous pieces of memory of a selection.
 //
 // HOT: row_of(), Selecting and fold(): no allocation. Benchmark: bench/bench_elements.py.
 #pragma once
@@ -21,7 +21,7 @@ struct Layout {
 
 // One item of an index.
 struct Index {
-  // other: the caller has something that is no index; select() refuses it when it comes to it.
+  // other: the caller has an object that is no index; select() refuses it in its turn.
   enum class Kind : uint8_t { integer, slice, ellipsis, new_axis, other };
   Kind kind = Kind::other;
   int64_t at = 0;  // integer; a negative one counts from the end
@@ -84,7 +84,7 @@ class Selecting {
     }
     if (count != 0) skip(start);
     int64_t apart = 0;
-    // The distance of elements of which there are not two may be anything.
+    // The stride of fewer than two elements may have any value.
     if (__builtin_mul_overflow(step, layout_.strides[axis_], &apart)) apart = 0;
     add(count, apart);
     ++axis_;

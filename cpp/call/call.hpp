@@ -61,7 +61,7 @@ Refusal check_more(const nic::Endpoint& ep, Transfer& t, Why* why);
 void put_state_first(const nic::Endpoint& ep, Why* why) noexcept;
 
 Refusal refuse_transfer(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why);
-// The refusal of a call that is refused for its buffer or length: that for its flags comes first.
+// The refusal of a call whose buffer or length is refused: a refusal of its flags comes first.
 Refusal refuse_flags_first(const nic::Endpoint& ep, const Transfer& t, Refusal refusal, Why* why);
 
 // HOT.

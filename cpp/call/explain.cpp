@@ -106,7 +106,7 @@ std::string ops_of(const nic::OpRules& rules, uint64_t datatype, uint64_t family
   return text.empty() ? "none" : text;
 }
 
-// What to do about ADDR_NOTAVAIL in the place of a peer.
+// The remedy for ADDR_NOTAVAIL in the place of a peer.
 std::string no_peer(const nic::EndpointConfig& config) {
   std::string text = "no peer was given (ADDR_NOTAVAIL): pass what av.insert() returned";
   const bool messages = (config.caps & (nic::flag::kMsg | nic::flag::kTagged)) != 0;

@@ -2,10 +2,10 @@
 //
 // Laid out from the public interface, so that no header of libfabric is needed to build. Most calls of libfabric are
 // inline functions that jump through tables of pointers; each table begins with its size, and later versions of the
-// library append calls. `op()` finds a call, or that the library is too old for it. Structs that the library allocates
-// may be longer than here: new fields come last.
+// library append calls. `op()` finds a call, or null if the library is too old for it. Structs that the library
+// allocates may be longer than here: new fields come last.
 //
-// Versions: 1.5 (the first with today's registration modes) to 2.x; what came later than 1.14 says so.
+// Versions: 1.5 (the first with today's registration modes) to 2.x; comments mark additions after 1.14.
 // Source: fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_cq(3), fi_eq(3), fi_av(3), fi_mr(3), fi_rma(3), fi_msg(3),
 // fi_tagged(3), fi_atomic(3), fi_collective(3), fi_av_set(3), fi_cm(3), fi_cntr(3), fi_trigger(3),
 // fi_poll(3).

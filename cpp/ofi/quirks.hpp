@@ -1,4 +1,4 @@
-// cpp/ofi/quirks.hpp: what a provider of the loaded library does that its pages do not allow, as a set.
+// cpp/ofi/quirks.hpp: the deviations of a provider of the loaded library from its man pages, as a set.
 //
 // Which providers and versions have a quirk is policy: the table is weft.providers.ofi.quirks, and a domain is told its
 // set when it is opened. Nothing here or in cpp/bind looks at a provider's name.

@@ -22,8 +22,8 @@
 //
 // Two short cuts for latency. A producer with a short message (try_claim_briefly, publish_and_ask) moves the tail
 // behind the publication, so that the move is also the fence before the doorbell. The consumer frees the slots that it
-// took at the head in batches. Until a batch is freed, producers see its slots as full. Producers alone do, because
-// whatever else looks at more than the head, or publishes the position, frees the batch first.
+// took at the head in batches. Until a batch is freed, producers see its slots as full. Only producers do, because
+// every step that looks at more than the head, or publishes the position, frees the batch first.
 #pragma once
 
 #include <atomic>
