@@ -113,7 +113,7 @@ def query(
             own.
 
     Raises:
-        NotSupported: The message names the datatype and the operation.
+        NotSupported: The NIC has no such operation on the datatype; the message names both.
 
     Source: fi_atomic(3) "Atomic Valid Functions", "fi_query_atomic".
     """

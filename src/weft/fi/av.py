@@ -169,7 +169,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             The fi_addr of one address, or a list of them in order (`fi.ADDR_NOTAVAIL` where one failed).
 
         Raises:
-            InvalidArgument: A bad address; nothing is inserted.
+            InvalidArgument: An address is bad; nothing is inserted.
             NoEq: The vector was opened with `fi.EVENT`, and no event queue is bound.
             BadFlags: Unknown flags.
 
@@ -417,7 +417,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             context: Kept as `AvSet.context`.
 
         Raises:
-            InvalidArgument: A range of a vector of type AV_MAP, half a range, a communication key of a wrong size.
+            InvalidArgument: A range of a vector of type AV_MAP, half a range, or a communication key of a wrong size.
             BadFlags: Unknown flags.
 
         Source: fi_av_set(3) fi_av_set.

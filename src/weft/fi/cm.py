@@ -229,7 +229,7 @@ class PassiveEndpoint(_handle.Life):
             paramlen: Bytes of `param` to send; None: all.
 
         Raises:
-            InvalidArgument: Not a request to this endpoint, a request answered already, too much data.
+            InvalidArgument: It is no request to this endpoint, it is answered already, or there is too much data.
 
         Source: fi_cm(3) fi_reject.
         """

@@ -181,7 +181,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         Raises:
             BadFlags: Unknown flags.
             NoSys: `name` is not None.
-            InvalidArgument: `type` or `rx_ctx_bits` is wrong.
+            InvalidArgument: There is no such `type`, or `rx_ctx_bits` is not 0.
 
         Source: fi_av(3) fi_av_open.
         """
@@ -225,7 +225,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         Raises:
             BadFlags: Unknown flags.
             InvalidArgument: `format` or `wait_cond` is wrong, or `size` is negative or too large.
-            NoSys: Another wait object.
+            NoSys: There is no such wait object.
 
         Source: fi_cq(3) fi_cq_open.
         """
@@ -257,8 +257,8 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
 
         Raises:
             BadFlags: Unknown flags.
-            InvalidArgument: `events` is wrong.
-            NoSys: Another wait object.
+            InvalidArgument: There are no such `events`.
+            NoSys: There is no such wait object.
 
         Source: fi_cntr(3) fi_cntr_open.
         """
@@ -360,7 +360,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         Give the key back with `unmap_key` before the domain is closed.
 
         Raises:
-            InvalidArgument: Not a raw key.
+            InvalidArgument: `raw_key` is not a raw key.
             BadFlags: Unknown flags.
 
         Source: fi_mr(3) fi_mr_map_raw.
@@ -411,7 +411,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
 
         Raises:
             NoMemory: More than the machine has.
-            TypeError: `dtype` is wrong.
+            TypeError: `dtype` has Python objects, or is no dtype.
             BadState: The domain is closed.
         """
         _handle.check(self, "alloc")
@@ -458,7 +458,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
             flags: 0 for `atomic`, `fi.FETCH_ATOMIC`, `fi.COMPARE_ATOMIC`.
 
         Raises:
-            NotSupported: The message names the datatype and the operation.
+            NotSupported: There is no such operation on the datatype; the message names both.
             BadFlags: Unknown flags.
 
         Source: fi_atomic(3) fi_query_atomic.
@@ -488,7 +488,7 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
             `attr`, or a new CollectiveAttr for None.
 
         Raises:
-            NotSupported: The message names the datatype and the operation.
+            NotSupported: There is no such operation on the datatype; the message names both.
             InvalidArgument: `attr` is None, and `coll` is not a barrier.
 
         Source: fi_collective(3) "Query Collective Attributes".

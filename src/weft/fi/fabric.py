@@ -70,9 +70,9 @@ class Fabric(_handle.Life):
             flags: 0.
 
         Raises:
-            NoDevice: No such domain.
-            InvalidArgument: The provider requires an mr_mode bit that is not set; no offer of the provider matches the
-                Info.
+            NoDevice: There is no such domain.
+            InvalidArgument: The provider requires an mr_mode bit that is not set, or no offer of the provider matches
+                the Info.
             BadFlags: Unknown flags.
 
         Source: fi_domain(3) fi_domain.
@@ -95,8 +95,8 @@ class Fabric(_handle.Life):
 
         Raises:
             BadFlags: Unknown flags.
-            InvalidArgument: A negative size.
-            NoSys: Another wait object.
+            InvalidArgument: `size` is negative.
+            NoSys: There is no such wait object.
 
         Source: fi_eq(3) fi_eq_open.
         """

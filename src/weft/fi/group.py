@@ -251,7 +251,7 @@ class Joins:
             InvalidArgument: `coll_addr` is another address, or `set` is of another vector, lacks this endpoint or has a
                 number that is not in use.
             BadState: The endpoint is not enabled.
-            NoEq: No event queue bound.
+            NoEq: No event queue is bound.
             NotSupported: COLLECTIVE is not among the endpoint's capabilities.
             BadFlags: Unknown flags.
 

@@ -321,8 +321,8 @@ class MrCache:
 
         Raises:
             Fault: Nothing is mapped there.
-            InvalidArgument: No bytes; an interface that does not exist; an answer of resolve that does not contain the
-                range.
+            InvalidArgument: `buf` has no bytes, the interface does not exist, or the answer of resolve does not contain
+                the range.
         """
         op = "search"
         _handle.check(self, op)

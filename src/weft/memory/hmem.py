@@ -173,7 +173,7 @@ def export_dmabuf(buffer: Any) -> tuple[int, int]:
     The caller closes the descriptor. The memory stays valid while the descriptor or the allocation is open.
 
     Raises:
-        InvalidArgument: Not device memory.
+        InvalidArgument: `buffer` is not device memory.
         NotSupported: The driver or the device cannot export the allocation.
 
     Source: fi_mr(3) "fi_mr_dmabuf".

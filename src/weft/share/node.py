@@ -166,7 +166,7 @@ class Node:
         names the line that shared the array.
 
         Raises:
-            TypeError: Not an array.
+            TypeError: `array` is not an array.
             InvalidArgument: The array is not contiguous, `access` or `name` is wrong, or keep comes without a name.
             AccessDenied: Read-only memory with "rw"; with keep, another user has the registry's folder.
             AddressInUse: The name is taken; the message names the process.
@@ -241,7 +241,7 @@ class Node:
             wait: Seconds to wait for a name that does not exist yet: its owner may be starting.
 
         Raises:
-            NotFound: No such name; the message lists the existing names.
+            NotFound: There is no such name; the message lists the existing names.
             ConnectionReset: The owner is gone.
             KeyRejected: The owner closed the share.
             NotPermitted: Another user has the name.

@@ -138,7 +138,8 @@ class Side:
             alive: Called from time to time; raises if no completion can come any more.
 
         Raises:
-            TargetError: After DEADLINE_S, or the error of a failed operation.
+            TargetError: No completion came within DEADLINE_S.
+            FabricError: The error of a failed operation.
         """
         read = self.cq.read
         deadline = time.monotonic() + DEADLINE_S

@@ -108,7 +108,7 @@ def allocate(length: int, address: int, fixed: bool, memory_type: int, lazy: boo
         lazy: A page exists only after its first access.
 
     Raises:
-        UcsError: NO_MEMORY.
+        UcsError: NO_MEMORY: the system refuses the memory or the address.
     """
     nbytes = -(-length // _PAGE) * _PAGE
     if memory_type not in (MemoryType.HOST, MemoryType.UNKNOWN):

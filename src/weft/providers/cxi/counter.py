@@ -118,9 +118,9 @@ class CntrOps:
         its threshold, and at deferred work with FI_CXI_CNTR_WB; not at other changes.
 
         Raises:
-            InvalidArgument: None, fewer than 8 bytes.
-            AccessDenied: Read-only.
-            Fault: No memory there.
+            InvalidArgument: `buf` is None, or has fewer than 8 bytes.
+            AccessDenied: `buf` is read-only.
+            Fault: No memory is mapped there.
         """
         if buf is None:
             raise errors.InvalidArgument("set_wb_buffer: no buffer\n  try: bytearray(8)")

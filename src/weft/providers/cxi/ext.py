@@ -208,7 +208,7 @@ class DomOps:
                 software has; every other counter stays 0.
 
         Raises:
-            InvalidArgument: No domain, no such number.
+            InvalidArgument: The object is no domain, or there is no such counter.
         """
         domain = self._domain("cntr_read", fid)
         index = self._number("cntr_read", "cntr", cntr)
@@ -249,14 +249,12 @@ class DomOps:
                 it is needed (WEFT_CXI_RELEASE=current: entry alone will do).
 
         Returns:
-            (entries written, messages that there are).
-
-        A message that a peek has claimed is not among them.
+            (number of entries written, number of messages), without messages that a peek has claimed.
 
         Raises:
-            InvalidArgument: An endpoint without RECV, or none.
-            BadState: Not enabled.
-            Again: The match mode changes: retry.
+            InvalidArgument: The object is no endpoint, or an endpoint without RECV.
+            BadState: The endpoint is not enabled.
+            Again: The match mode is changing: retry.
         """
         policy = getattr(fid_ep, "policy", None)
         if getattr(fid_ep, "_called", None) != "ep" or not hasattr(policy, "min_multi_recv"):

@@ -83,7 +83,8 @@ class CollAccumulator(ctypes.Structure):
         An operator that differs from earlier ones is noted in the accumulator, and the group's reduction fails by it.
 
         Raises:
-            InvalidArgument: No such reduction, a count that it does not take, short buffers, no accumulator.
+            InvalidArgument: There is no such reduction, it does not take `count`, a buffer is short, or `buf` is no
+                accumulator.
             BadFlags: Unknown flags.
 
         Source: fi_cxi(7) "reduction flags".
@@ -108,7 +109,7 @@ class CollAccumulator(ctypes.Structure):
         Not part of libfabric's interface.
 
         Raises:
-            InvalidArgument: Nothing was folded, `count` does not fit.
+            InvalidArgument: Nothing was folded, or `count` does not fit.
         """
         _whole("result", count=count, datatype=datatype)
         status = _nic.unfold(self, out, int(count), int(datatype))

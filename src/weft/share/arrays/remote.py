@@ -227,7 +227,7 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         at the latest after 0.25 s.
 
         Raises:
-            TimedOut: The message has the values that were read last.
+            TimedOut: The time is over; the message has the values that were read last.
         """
         return wait_until(self, index, value, timeout)
 

@@ -63,8 +63,8 @@ class Shapes(Parts):
             order: "C" or "F", the order in which elements are counted.
 
         Raises:
-            ValueError: Another number of elements; a part of an array whose elements no strides reach in that shape,
-                where NumPy would copy: `t.read().reshape(...)` does.
+            ValueError: The number of elements differs, or no strides reach the part's elements in that shape. NumPy
+                would copy there, as `t.read().reshape(...)` does.
         """
         wanted = shape[0] if len(shape) == 1 else shape
         fake = stand_in(self._shape, self._strides, self._dtype)

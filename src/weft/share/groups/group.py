@@ -54,7 +54,7 @@ class Group:
     further use. Arguments that are refused do no harm.
 
     Raises:
-        TimedOut: The message names the missing ranks.
+        TimedOut: A member did not come in time; the message names the missing ranks.
         AddressInUse: The rank or the name is taken.
         InvalidArgument: `size` or `rank` is wrong, or another member has another size.
         ConnectionRefused: Joining failed.

@@ -62,7 +62,7 @@ def names(wait: float = 1.0) -> list[NameInfo]:
 
     Raises:
         TypeError: `wait` is not a number.
-        InvalidArgument: `wait` is negative.
+        InvalidArgument: `wait` is NaN.
     """
     return [_described(answer) for answer in inquire(seconds(wait, "names: wait"))]
 

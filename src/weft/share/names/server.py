@@ -110,7 +110,7 @@ def lookup(name: str, wait: float = 0.0) -> str:
         wait: Seconds to wait for a name that does not exist yet.
 
     Raises:
-        NotFound: The message lists the names that exist.
+        NotFound: There is no such name; the message lists the names that exist.
         NotPermitted: A process of another user holds the name, and no process of this user does.
         TimedOut: The owner does not answer.
     """
@@ -356,7 +356,7 @@ class NameServer:
             info: The facts of the array that `weft ls` shows, as JSON.
 
         Raises:
-            AddressInUse: The message names the process that has the name.
+            AddressInUse: Another process has the name; the message names it.
             OSError: No descriptor is free.
         """
         self._start()
