@@ -155,7 +155,7 @@ class Pool:
         if share.pid != os.getpid():
             return
         with share.lock:
-            if not self._open:  # in a collected cycle the domain's finalizer may run before its children's
+            if not self._open:  # a collected cycle: the domain's finalizer may run before its children's
                 return
             if not self._taken.take(kind, n):
                 raise errors.InvalidArgument(f"resources: {n} {kind} given back, {self._taken[kind]} were taken")
