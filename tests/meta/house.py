@@ -103,7 +103,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 122_200,
+    "lines of src and cpp": 123_200,
     "lines of cpp/bind/": 18_950,
     "methods of nic::TxPort": 82,
     "files that define nic::TxPort": 12,
