@@ -66,8 +66,7 @@ bool pick_all(const Place& p, Picked* s) noexcept;
 bool pick_rows(const Place& p, std::span<const int64_t> indices, std::span<const int64_t> dims, nic::Rows* rows,
                Picked* s) noexcept;
 
-// ---- accesses; false: not everything was copied
-// ----------------------------------------------------------------------
+// ---- accesses; false: not everything was copied -------------------------------------------------------------------
 
 inline bool move_rows(nic::OpKind kind, const Place& p, const nic::Rows& rows) noexcept {
   return p.ep->move_rows_now(kind, rows, p.peer, p.key) == rows.count;

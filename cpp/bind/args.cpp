@@ -1,6 +1,7 @@
 // cpp/bind/args.cpp: a method's arguments by position and by name.
 #include "bind/common.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 namespace weft::bind {
@@ -76,6 +77,23 @@ bool parse(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     }
   }
   return true;
+}
+
+PyObject* interned(const char* name) {
+  return PyUnicode_InternFromString(name);
+}
+
+PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  constexpr size_t kMost = 16;
+  const size_t all =
+      static_cast<size_t>(nargs) + (kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames)));
+  if (all > kMost) {
+    PyErr_Format(PyExc_TypeError, "%U() takes at most %zu arguments", name, kMost);
+    return nullptr;
+  }
+  PyObject* with_self[kMost + 1] = {self};
+  std::copy_n(args, all, with_self + 1);
+  return PyObject_VectorcallMethod(name, with_self, static_cast<size_t>(nargs) + 1, kwnames);
 }
 
 }  // namespace weft::bind

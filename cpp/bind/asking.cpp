@@ -15,17 +15,11 @@ namespace {
 using sync::Op;
 using sync::Outcome;
 
-// A parked call is canceled and asked again after this time. So a signal that was lost with a process, and a process
-// whose end nobody reported, delay a call no longer than that.
-constexpr uint64_t kParkedNs = 5'000'000'000;
-// How long the answer to a cancellation may take once the call is over; after that the call is given up.
-constexpr uint64_t kCancelNs = 2'000'000'000;
-// While the owner's NIC has no room for parked calls: pauses between two requests.
-constexpr uint64_t kPauseNsMin = 1'000'000, kPauseNsMax = 100'000'000;
+using call::kCancelNs, call::kRequestBytesMax, call::Waited;
+
 constexpr int64_t kAsleepNs = 250'000'000;  // a thread that sleeps looks so often whether its node was closed
-// Pauses between two calls of Question::also.
+// Pauses between two calls of `also`.
 constexpr uint64_t kAlsoNsMin = 20'000'000, kAlsoNsMax = 250'000'000;
-constexpr size_t kRequestBytesMax = 4096;
 constexpr int kAttempts = 8;  // of a step that signal handlers interrupt
 
 // Numbers of calls; those of weft.share.arrays.calls are smaller.
@@ -42,16 +36,22 @@ bool number_of(PyObject* object, const char* name, uint64_t* found) {
 }
 
 // One frame under way, and the memory of its answer.
-struct Letter {
+struct Answer {
   nb::object answer;
   uint64_t id = 0;
   bool done = false;
+  [[nodiscard]] wire::CallAnswer head() const {
+    wire::CallAnswer found;
+    std::memcpy(&found, PyByteArray_AS_STRING(answer.ptr()), sizeof(found));
+    return found;
+  }
 };
 
 // A lane of the array's node, used by this call alone.
 class Line {
  public:
-  explicit Line(const Asker& who) noexcept : who_(who) {}
+  using Letter = Answer;
+  explicit Line(const Asker& who, PyObject* also) noexcept : who_(who), also_(also) {}
   ~Line() {
     Py_XDECREF(type_);
     Py_XDECREF(value_);
@@ -99,30 +99,13 @@ class Line {
 
   // False: with an error set.
   bool post(Letter& letter, const Question& q, uint16_t flags) {
-    wire::CallRequest request;
-    const size_t bytes = std::max(sizeof(request) + q.in.size(), sizeof(wire::CallAnswer) + q.room);
-    if (bytes > kRequestBytesMax) {
+    letter.id = next_id();
+    std::array<std::byte, kRequestBytesMax> text;
+    const size_t bytes = call::write_request(who_, q, flags, letter.id, text);
+    if (bytes == 0) {
       set_error(fi_err::kEMSGSIZE, "ask: the call does not fit a frame");
       return false;
     }
-    letter.id = next_id();
-    request.op = q.op;
-    request.flags = static_cast<uint16_t>(q.flags | flags);
-    request.pid = who_.pid;
-    request.start = who_.start;
-    request.in_bytes = static_cast<uint32_t>(q.in.size());
-    request.out_bytes = static_cast<uint32_t>(q.room);
-    request.token = who_.token;
-    request.id = letter.id;
-    request.a = q.a;
-    request.b = q.b;
-    request.state = q.state;
-    std::array<std::byte, kRequestBytesMax> text;
-    std::memcpy(text.data(), &request, sizeof(request));
-    if (!q.in.empty()) std::memcpy(text.data() + sizeof(request), q.in.data(), q.in.size());
-    const size_t written = sizeof(request) + q.in.size();
-    std::fill(text.begin() + static_cast<std::ptrdiff_t>(written),
-              text.begin() + static_cast<std::ptrdiff_t>(std::max(bytes, written)), std::byte{});
     letter.answer = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
     Buf out;
     if (!letter.answer.is_valid() || !usable(ep_, "ask") || !out.acquire(letter.answer.ptr(), true)) return false;
@@ -147,10 +130,10 @@ class Line {
     return true;
   }
 
-  enum class Waited : uint8_t { done, late, failed, raised, ended };
-  // Waits for an answer. The error of a signal handler is held; it ends the wait if `ends`, and otherwise leaves it
-  // kCancelNs. ended: by `also`.
-  Waited wait(const Letter& want, uint64_t deadline, bool ends, PyObject* also = nullptr) {
+  // Waits for an answer. The error of a signal handler is held; it ends the wait if `ends`, as `also` does, and
+  // otherwise leaves it kCancelNs.
+  Waited wait(const Letter& want, uint64_t deadline, bool ends) {
+    PyObject* const also = ends ? also_ : nullptr;
     const auto box = cq_->box;
     const auto cq = cq_->cq;
     if (!box || cq_->closed) return Waited::failed;
@@ -181,6 +164,15 @@ class Line {
     }
     return Waited::done;
   }
+  // True: `also` ends the call.
+  bool pause(uint64_t ns) {
+    {
+      const ReleasedGil released;
+      std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+    }
+    if (PyErr_CheckSignals() != 0) hold_error();
+    return also_ != nullptr && !held_ && is_true(also_) != 0;
+  }
   // What the function returns; -1: it raised an error, which is held.
   int is_true(PyObject* function) {
     const nb::object found = nb::steal(PyObject_CallNoArgs(function));
@@ -188,6 +180,7 @@ class Line {
     if (truth < 0) hold_error();
     return truth;
   }
+  [[nodiscard]] static uint64_t now_ns() { return bind::now_ns(); }
   [[nodiscard]] bool holds_error() const noexcept { return held_; }
   void hold_error() {
     if (held_) {
@@ -216,6 +209,7 @@ class Line {
   }
 
   const Asker& who_;
+  PyObject* const also_;
   nb::object lane_, ep_object_, cq_object_;
   EndpointCore* ep_ = nullptr;
   CompletionQueueCore* cq_ = nullptr;
@@ -225,22 +219,6 @@ class Line {
   bool held_ = false;
 };
 
-wire::CallAnswer head_of(const nb::object& answer) {
-  wire::CallAnswer head;
-  std::memcpy(&head, PyByteArray_AS_STRING(answer.ptr()), sizeof(head));
-  return head;
-}
-
-// Sleeps, without the GIL.
-void pause_for(uint64_t ns) {
-  const ReleasedGil released;
-  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
-}
-
-bool is(const wire::CallAnswer& head, Outcome outcome) noexcept {
-  return head.outcome == static_cast<uint32_t>(outcome);
-}
-
 }  // namespace
 
 std::span<const std::byte> Reply::record() const noexcept {
@@ -249,151 +227,45 @@ std::span<const std::byte> Reply::record() const noexcept {
   return {text + sizeof(head), std::min<size_t>(head.length, room)};
 }
 
-Reply ask(const Asker& who, Question q) {
-  using End = Reply::End;
-  using Waited = Line::Waited;
+Reply ask(const Asker& who, const Question& q, PyObject* also) {
+  using End = call::Asked<Line>::End;
   Reply reply;
-  Line line(who);
+  Line line(who, also);
   if (const auto took = line.take(); took != Line::Took::taken) {
-    reply.end = took == Line::Took::none ? End::no_lane : End::raised;
+    reply.end = took == Line::Took::none ? Reply::End::no_lane : Reply::End::raised;
     return reply;
   }
-  const auto end = [&](End how) {
-    reply.end = how;
-    if (how != End::answered) reply.head.state = q.state;
-    if (how == End::failed) reply.lane = line.lane();
-    if (how == End::silent) line.set_aside();
-    if (line.holds_error()) {
-      line.raise_held();
-      reply.end = End::raised;
-    }
-    return reply;
-  };
-  // No answer: the lane has an error; or the owner's NIC does nothing now, because its process is stopped. Then that
-  // NIC undoes the call when its process goes on.
-  const auto given_up = [&](Waited waited, const Letter* letter) {
-    if (waited == Waited::failed) return end(End::failed);
-    if (letter != nullptr) {
-      Question last;
-      last.a = letter->id;
-      last.op = q.op;
-      Letter none;
-      if (!line.post(none, last, wire::kCallCancel | wire::kCallGivenUp)) line.hold_error();
-      q.state = 0;
-    }
-    return end(End::silent);
-  };
-  for (uint64_t pause = kPauseNsMin;; pause = std::min(2 * pause, kPauseNsMax)) {
-    const uint64_t begun = now_ns();
-    const bool waits = q.deadline_ns > begun;
-    bool answered_all = true;
-    Letter letter, canceling;
-    if (!line.post(letter, q, waits ? wire::kCallPark : 0)) return end(End::raised);
-    const uint64_t until = waits ? std::min(q.deadline_ns, begun + kParkedNs) : begun + q.patience_ns;
-    Waited waited = line.wait(letter, until < begun ? kForever : until, waits, waits ? q.also : nullptr);
-    bool over = waited == Waited::ended;
-    reply.posted = true;
-    if (waited == Waited::failed || (waited == Waited::late && !waits)) return given_up(waited, &letter);
-    if (waited != Waited::done) {
-      Question cancel;
-      cancel.a = letter.id;
-      cancel.op = q.op;
-      if (!line.post(canceling, cancel, wire::kCallCancel)) {
-        line.hold_error();
-        return end(End::raised);
-      }
-      const auto both = [&](uint64_t limit, bool ends, PyObject* also) {
-        const Waited first = line.wait(canceling, limit, ends, also);
-        return first == Waited::done ? line.wait(letter, limit, ends, also) : first;
-      };
-      // If only the parking was long enough, the owner may take as long as the call may wait.
-      if (!line.holds_error() && !over && q.deadline_ns > now_ns()) waited = both(q.deadline_ns, true, q.also);
-      over = over || waited == Waited::ended;
-      if (waited != Waited::done && waited != Waited::failed) waited = both(now_ns() + kCancelNs, false, nullptr);
-      if (!letter.done) return given_up(waited, &letter);
-      answered_all = waited == Waited::done;
-    }
-    reply.head = head_of(letter.answer);
-    reply.answer = std::move(letter.answer);
-    const bool open = is(reply.head, Outcome::again) || is(reply.head, Outcome::canceled);
-    if (reply.head.state != 0) q.state = reply.head.state;
-    const bool parked = is(reply.head, Outcome::canceled);
-    const uint64_t now = now_ns();
-    // The owner has no room for parked calls.
-    if (open && !parked && !over && !line.holds_error() && q.deadline_ns > now) {
-      pause_for(std::min(pause, q.deadline_ns - now));
-      if (PyErr_CheckSignals() != 0) line.hold_error();
-      over = q.also != nullptr && !line.holds_error() && line.is_true(q.also) != 0;
-    }
-    if (open && answered_all && !over && !line.holds_error() && q.deadline_ns > now_ns()) continue;
-    if (open) {
-      reply.head.outcome = static_cast<uint32_t>(Outcome::again);
-      reply.head.state = q.state;
-      if (q.leaves && q.state != 0) {
-        Question leave;
-        leave.op = static_cast<uint16_t>(Op::withdraw);
-        leave.flags = q.flags;
-        leave.state = q.state;
-        Letter leaving;
-        if (!line.post(leaving, leave, 0)) {
-          line.hold_error();
-          return end(End::raised);
-        }
-        waited = line.wait(leaving, now_ns() + (line.holds_error() ? kCancelNs : q.patience_ns), false);
-        if (waited != Waited::done) return given_up(waited, nullptr);
-        if (const auto left = head_of(leaving.answer); is(left, Outcome::done) && left.value != 0) {
-          reply.head.outcome = static_cast<uint32_t>(Outcome::done);  // the last one has come just now
-          reply.head.value = left.value2;
-        }
-      }
-    }
-    answered_all ? line.push() : line.set_aside();
-    return end(End::answered);
+  auto asked = call::ask(line, q);
+  reply.head = asked.head;
+  reply.posted = asked.posted;
+  reply.answer = std::move(asked.letter.answer);
+  switch (asked.end) {
+    case End::answered:
+      asked.idle ? line.push() : line.set_aside();
+      reply.end = Reply::End::answered;
+      break;
+    case End::failed:
+      reply.end = Reply::End::failed;
+      reply.lane = line.lane();
+      break;
+    case End::silent:
+      reply.end = Reply::End::silent;
+      line.set_aside();
+      break;
+    case End::raised:
+      reply.end = Reply::End::raised;
+      break;
   }
+  if (line.holds_error()) {
+    line.raise_held();
+    reply.end = Reply::End::raised;
+  }
+  return reply;
 }
 
 // ---- deeds ---------------------------------------------------------------------------------------------------------
 
 thread_local Deed* Deed::current_ = nullptr;
-
-Outcome SyncCore::do_now(sync::Call& c) const noexcept {
-  Outcome outcome;
-  while ((outcome = sync::step(object, c, box->host->world())) == Outcome::busy) {
-    c.look = true;
-    std::this_thread::yield();
-  }
-  if (c.changed) tell();
-  return outcome;
-}
-
-void Deed::note(Op op, const Asker* asker, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3,
-                uint64_t state) {
-  if (asker != nullptr) asker_ = *asker;
-  switch (op) {
-    case Op::take:
-      dead_ = value2;
-      taken_ = op;
-      break;
-    case Op::claim:
-      item_.type = value3;
-      length_ = state;
-      [[fallthrough]];
-    case Op::reserve:
-      slot_ = value;
-      place_ = value2;
-      taken_ = op;
-      break;
-    case Op::commit:
-      taken_ = {};
-      break;
-    case Op::free_slot:
-      if (taken_ == Op::claim && a == slot_) taken_ = item_.bytes.is_valid() ? Op::get : Op{};
-      if (taken_ == Op::reserve) taken_ = {};
-      break;
-    default:
-      break;
-  }
-}
 
 // One call that ends what was begun, whatever signals come. False: it was not done.
 bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) {
@@ -427,37 +299,28 @@ bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) 
 
 void Deed::undo() {
   const HeldError error;
-  const Op taken = taken_;
-  taken_ = {};
-  switch (taken) {
-    case Op::take:
-      (void)settle(Op::release, nb::isinstance<SemaphoreCore>(self_) ? 1 : dead_, 0, {});
-      break;
-    case Op::reserve:
-      (void)settle(Op::free_slot, slot_, 0, {});
-      break;
-    case Op::claim: {
-      if (settle(Op::free_slot, slot_, 1, {})) break;
-      // Others have taken later records: this process keeps this one.
-      if (item_.bytes.is_valid()) (void)settle(Op::free_slot, slot_, 0, {});
-      for (int i = 0; i < kAttempts && !item_.bytes.is_valid(); ++i) {
-        item_.bytes = nb::steal(PyObject_CallMethod(self_, "_rescue", "KKK", static_cast<unsigned long long>(slot_),
-                                                    static_cast<unsigned long long>(place_),
-                                                    static_cast<unsigned long long>(length_)));
+  struct By {
+    Deed& deed;
+    [[nodiscard]] bool settle(Op op, uint64_t a, uint64_t b) const { return deed.settle(op, a, b, {}); }
+    [[nodiscard]] bool has_record() const { return deed.record_.is_valid(); }
+    void keep() const { deed.core_->kept.push_back(deed.item()); }
+    [[nodiscard]] bool put_back(uint64_t type) const {
+      PyObject* const bytes = deed.record_.ptr();
+      const auto* text = reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes));
+      return deed.settle(Op::put_back, type, 0, {text, static_cast<size_t>(PyBytes_GET_SIZE(bytes))});
+    }
+    void rescue(uint64_t slot, uint64_t place, uint64_t length) const {
+      for (int i = 0; i < kAttempts && !has_record(); ++i) {
+        deed.record_ = nb::steal(
+            PyObject_CallMethod(deed.self_, "_rescue", "KKK", static_cast<unsigned long long>(slot),
+                                static_cast<unsigned long long>(place), static_cast<unsigned long long>(length)));
         PyErr_Clear();
       }
-      if (item_.bytes.is_valid()) core_->kept.push_back(std::move(item_));
-      break;
     }
-    case Op::get: {
-      const auto* text = reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(item_.bytes.ptr()));
-      const std::span bytes{text, static_cast<size_t>(PyBytes_GET_SIZE(item_.bytes.ptr()))};
-      if (!settle(Op::put_back, item_.type, 0, bytes)) core_->kept.push_back(std::move(item_));
-      break;
-    }
-    default:
-      break;
-  }
+  };
+  const sync::Taken taken = taken_;
+  taken_.op = {};
+  sync::undo(taken, nb::isinstance<SemaphoreCore>(self_), By{*this});
 }
 
 // ---- SyncCore._ask -------------------------------------------------------------------------------------------------
@@ -494,7 +357,6 @@ PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
   q.flags = static_cast<uint16_t>(flags);
   q.room = room;
   q.leaves = PyObject_IsTrue(a[11]) == 1;
-  q.also = a[12] == Py_None ? nullptr : a[12];
   q.deadline_ns = deadline;
   const uint64_t now = now_ns();
   q.patience_ns = patience == kForever ? kForever : patience > now ? patience - now : 0;
@@ -508,7 +370,7 @@ PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
   SyncCore* const core = core_of(self);
   Deed* const deed = Deed::of(core);
   if (deed != nullptr && frees) deed->note_read(nb::borrow(a[6]));
-  const Reply reply = ask(who, q);
+  const Reply reply = ask(who, q, a[12] == Py_None ? nullptr : a[12]);
   if (deed != nullptr && reply.end != Reply::End::no_lane) deed->note_posted();
   const bool done = reply.answer.is_valid() && reply.head.outcome == static_cast<uint32_t>(Outcome::done) &&
                     (flags & (wire::kCallWatch | wire::kCallCancel)) == 0;

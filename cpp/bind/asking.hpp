@@ -13,8 +13,11 @@
 #include <deque>
 
 #include "bind/ep.hpp"
+#include "bind/held_error.hpp"
+#include "call/ask.hpp"
 #include "nic/window.hpp"
-#include "sync/object.hpp"
+#include "sync/deed.hpp"
+#include "sync/wait.hpp"
 #include "wire/call.hpp"
 
 namespace weft::bind {
@@ -65,19 +68,11 @@ struct SyncCore {
     return c;
   }
   // A call that waits for nothing but its turn to change the object.
-  sync::Outcome do_now(sync::Call& c) const noexcept;
-};
-
-// Holds the Python error of its scope's begin, and sets it again at the end, whatever came between.
-class HeldError {
- public:
-  HeldError() { PyErr_Fetch(&type_, &value_, &trace_); }
-  ~HeldError() { PyErr_Restore(type_, value_, trace_); }
-  HeldError(const HeldError&) = delete;
-  HeldError& operator=(const HeldError&) = delete;
-
- private:
-  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+  sync::Outcome do_now(sync::Call& c) const noexcept {
+    const sync::Outcome outcome = sync::do_now(object, c, box->host->world());
+    if (c.changed) tell();
+    return outcome;
+  }
 };
 
 struct LockCore : SyncCore {};
@@ -87,21 +82,10 @@ struct BarrierCore : SyncCore {};
 struct QueueCore : SyncCore {};
 
 // Who asks, for which object: an array of weft.share.
-struct Asker {
+struct Asker : call::Asker {
   nb::object array;
-  uint32_t pid = 0, start = 0;
-  uint64_t token = 0;
 };
-struct Question {
-  uint16_t op = 0, flags = 0;
-  uint64_t a = 0, b = 0, state = 0;
-  std::span<const std::byte> in;
-  size_t room = 0;           // bytes that the answer may bring
-  bool leaves = false;       // a barrier's: a party that waits no longer leaves it
-  uint64_t deadline_ns = 0;  // in the past: the call does not wait
-  uint64_t patience_ns = 0;  // for the answer to a call that does not wait
-  PyObject* also = nullptr;  // asked from time to time; true ends the wait as its deadline does. Null: nothing
-};
+using call::Question;
 struct Reply {
   // no_lane: the array has no idle lane now. failed: the lane's queue has the error, or is closed. silent: no answer
   // came, and the call is given up. raised: a Python error is set.
@@ -113,8 +97,8 @@ struct Reply {
   [[nodiscard]] std::span<const std::byte> record() const noexcept;
 };
 // Waits until the call is done, or the deadline. `raised`: a signal handler raised while the call waited; if it was
-// done all the same, `answer` is there.
-Reply ask(const Asker& who, Question question);
+// done all the same, `answer` is there. also: asked from time to time; true ends the call as its deadline does.
+Reply ask(const Asker& who, const Question& question, PyObject* also = nullptr);
 
 // What the calls below an outermost one have taken.
 class Deed {
@@ -132,19 +116,23 @@ class Deed {
   }
   // A call has been done, of a process that maps the object (asker: null), or by the owner's NIC.
   void note(sync::Op op, const Asker* asker, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3,
-            uint64_t state);
+            uint64_t state) {
+    if (asker != nullptr) asker_ = *asker;
+    taken_.note(op, a, value, value2, value3, state, record_.is_valid());
+  }
   void note_item(uint64_t type, nb::object bytes) {
-    item_ = {type, std::move(bytes)};
-    taken_ = sync::Op::get;
+    record_ = std::move(bytes);
+    taken_.type = type;
+    taken_.op = sync::Op::get;
   }
   // The record of a slot that is to be freed.
-  void note_read(nb::object bytes) { item_.bytes = std::move(bytes); }
+  void note_read(nb::object bytes) { record_ = std::move(bytes); }
   void note_posted() noexcept { posted_ = true; }
   // The call has got as far as the object.
   [[nodiscard]] bool posted() const noexcept { return posted_; }
-  [[nodiscard]] const KeptItem& item() const noexcept { return item_; }
+  [[nodiscard]] KeptItem item() const { return {taken_.type, record_}; }
   void forget_item() {
-    item_ = {};
+    record_ = nb::object();
     taken_ = {};
   }
   // With a Python error set, which stays.
@@ -158,10 +146,9 @@ class Deed {
   PyObject* self_;
   Deed* outer_;
   bool posted_ = false;
-  sync::Op taken_{};  // take, get, claim, reserve: to be undone
-  Asker asker_;       // no array: this process maps the object
-  KeptItem item_;
-  uint64_t slot_ = 0, place_ = 0, length_ = 0, dead_ = 0;
+  sync::Taken taken_;
+  Asker asker_;  // no array: this process maps the object
+  nb::object record_;
 };
 
 // SyncCore._ask().

@@ -20,6 +20,7 @@
 
 #include "bind/seam.hpp"
 #include "call/call.hpp"
+#include "call/quota.hpp"
 #include "host/host.hpp"
 #include "host/pacer.hpp"
 
@@ -217,7 +218,7 @@ class Kept {
 // There may be millions of regions: what few of them need is in the Python object's __dict__ or MemoryRegion::Rare.
 struct MemoryRegionCore {
   static constexpr uint32_t kNoNumber = 0xffffffff;
-  enum class Took : uint8_t { nothing, low, high };
+  using Took = call::RegionQuota::Took;
   MemoryRegionCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::MemoryRegion> r, Kept exporters, uint64_t bytes,
                    bool read_only)
       : box(std::move(b)), region(std::move(r)), keep(std::move(exporters)), length(bytes), readonly(read_only) {}
@@ -390,6 +391,11 @@ inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* n
 }
 
 PyObject* none_or(PyObject* o);
+
+PyObject* interned(const char* name);
+// Calls a method of a Python subclass with the same arguments.
+PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
+                  PyObject* kwnames = nullptr);
 
 // Raises if the domain cannot be made.
 DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config);

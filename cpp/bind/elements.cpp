@@ -12,8 +12,7 @@
 
 namespace weft::bind {
 
-// ---- the place
-// -------------------------------------------------------------------------------------------------------
+// ---- the place ----------------------------------------------------------------------------------------------------
 
 Place::Place(const Place& other) : array::Place(other), descr(other.descr), scalar(other.scalar), box(other.box) {
   Py_XINCREF(descr);
@@ -25,10 +24,6 @@ Place::~Place() {
 
 bool have_numpy() {
   return PyArray_API != nullptr || _import_array() >= 0;
-}
-
-PyObject* interned(const char* name) {
-  return PyUnicode_InternFromString(name);
 }
 
 PyObject* in_python(PyObject* self, PyObject* method, std::initializer_list<PyObject*> arguments) {
@@ -149,8 +144,7 @@ PyObject* elements_join(PyObject* self, PyObject* other) {
   Py_RETURN_NONE;
 }
 
-// ---- copies
-// ----------------------------------------------------------------------------------------------------------
+// ---- copies -------------------------------------------------------------------------------------------------------
 
 bool move_rows(OpKind kind, const Place& p, const nic::Rows& rows) {
   return released(takes_long(rows.bytes, rows.count), [&] { return array::move_rows(kind, p, rows); });
@@ -249,8 +243,7 @@ int elements_setitem(PyObject* self, PyObject* key, PyObject* value) {
   return 0;
 }
 
-// ---- methods
-// ---------------------------------------------------------------------------------------------------------
+// ---- methods ------------------------------------------------------------------------------------------------------
 
 Signature g_read{"read", {"out"}, 1, 0, {}};
 Signature g_write{"write", {"value"}, 1, 1, {}};

@@ -70,8 +70,7 @@ inline Used place_of(PyObject* self) noexcept {
   return Used(p);
 }
 
-// ---- elements_index.cpp: from Python's objects to array::Index
-// ----------------------------------------------------------------------------------------------------------------------
+// ---- elements_index.cpp: from Python's objects to array::Index ----------------------------------------------------
 
 // These return false, without a Python error, for whatever the Python methods must do.
 bool pick(const Place& p, PyObject* key, Picked* s);
@@ -83,8 +82,7 @@ inline bool is_index_array(PyObject* key) {
 }
 void register_selections(Module& m);
 
-// ---- elements_value.cpp: values
-// --------------------------------------------------------------------------------------
+// ---- elements_value.cpp: values -----------------------------------------------------------------------------------
 
 void learn_dtype(Place* p);  // from descr
 // HOT. The element that a Python number becomes by NumPy's assignment; false: let NumPy do it. wraps: negative numbers
@@ -97,12 +95,10 @@ std::byte* same_array(const Place& p, PyObject* array, const Picked& s, bool wri
 PyObject* new_array(const Place& p, const Picked& s, bool read_only = false);
 extern PyTypeObject* g_copy_type;  // of such arrays: weft.share.ReadOnlyCopy
 
-// ---- elements.cpp, elements_atomic.cpp
-// -------------------------------------------------------------------------------
+// ---- elements.cpp, elements_atomic.cpp ----------------------------------------------------------------------------
 
 // Calls a method of the Python class; null arguments are left out.
 PyObject* in_python(PyObject* self, PyObject* method, std::initializer_list<PyObject*> arguments);
-PyObject* interned(const char* name);
 bool have_numpy();  // NumPy's C functions can be called; false with an error set
 
 // Whether a call copies for so long that other threads should run.

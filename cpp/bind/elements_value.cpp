@@ -82,8 +82,7 @@ std::byte* same_array(const Place& p, PyObject* object, const Picked& s, bool wr
 
 PyTypeObject* g_copy_type = nullptr;
 
-// ---- memory of arrays
-// ------------------------------------------------------------------------------------------------------------------
+// ---- memory of arrays ---------------------------------------------------------------------------------------------
 // NumPy keeps no freed blocks of 1 KiB and more, and malloc with free takes longer than the copy (35 ns and 20 ns for
 // 4 KiB). Arrays that t[a:b] returns have their elements in a Block, which is their base; the last few blocks of each
 // size stay here for the next array.

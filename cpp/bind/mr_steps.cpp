@@ -12,10 +12,6 @@ namespace {
 
 Signature g_bind_sig{"mr.bind", {"fid", "flags"}, 2, 1, {}};
 
-const RegionTakes::Some& some_of(const RegionTakes& takes, MemoryRegionCore::Took took) {
-  return took == MemoryRegionCore::Took::low ? takes.low : takes.high;
-}
-
 bool usable(const MemoryRegionCore& r) {
   return r.staged && !r.py_closed && r.box && !r.box->forked();
 }
@@ -95,8 +91,8 @@ bool enable_with_key(RegionTakes& takes, MemoryRegionCore& r) {
     return true;
   }
   Took took = Took::high;
-  if (r.number < takes.numbers_below) {
-    if (takes.take(takes.low)) {
+  if (takes.may_have_low(r.number)) {
+    if (takes.take_or_ask(Took::low)) {
       took = Took::low;
     } else if (PyErr_ExceptionMatches(PyExc_OSError)) {
       PyErr_Clear();  // none is free: use `high` instead
@@ -104,14 +100,13 @@ bool enable_with_key(RegionTakes& takes, MemoryRegionCore& r) {
       return false;
     }
   }
-  if (took == Took::high && !takes.take(takes.high)) return false;
+  if (took == Took::high && !takes.take_or_ask(Took::high)) return false;
   if (!mine()) {
-    takes.give(some_of(takes, took));
+    takes.give_quietly(took);
     return r.fixed;
   }
   r.took = took;
-  const uint64_t kind = takes.base | (r.took == Took::low ? takes.optimized_bit : 0);
-  r.region->enable(kind | takes.sequence->next() << takes.shift | r.number);
+  r.region->enable(takes.make_key(took, r.number));
   return true;
 }
 
@@ -125,7 +120,7 @@ void MemoryRegionCore::give_back() {
     unmap(*takes, *this, place_of(*this));
   }
   if (number != kNoNumber) takes->numbers->give(std::exchange(number, kNoNumber));
-  if (took != Took::nothing) takes->give(some_of(*takes, std::exchange(took, Took::nothing)));
+  if (took != Took::nothing) takes->give_quietly(std::exchange(took, Took::nothing));
 }
 
 bool close_region(MemoryRegionCore& r) {
@@ -171,9 +166,8 @@ PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
       Py_RETURN_NONE;
     }
   }
-  static PyObject* name = PyUnicode_InternFromString("_bind");
-  PyObject* forwarded[3] = {self, a[0], a[1]};
-  return PyObject_VectorcallMethod(name, forwarded, a[1] != nullptr ? 3 : 2, nullptr);
+  static PyObject* const name = interned("_bind");
+  return forward(self, name, a, a[1] != nullptr ? 2 : 1);
 }
 
 namespace {
@@ -186,7 +180,7 @@ bool enabled_with_key(RegionTakes& takes, MemoryRegionCore& r) {
   }
   if (std::exchange(r.mapped, false)) unmap(takes, r, place_of(r));
   if (r.took != MemoryRegionCore::Took::nothing) {
-    takes.give(some_of(takes, std::exchange(r.took, MemoryRegionCore::Took::nothing)));
+    takes.give_quietly(std::exchange(r.took, MemoryRegionCore::Took::nothing));
   }
   return false;
 }
@@ -209,11 +203,10 @@ PyObject* region_enable(PyObject* self, PyObject*) {
       if (PyErr_Occurred()) return nullptr;
     } else if ((!rules.decided || (rules.takes != nullptr && !rules.key_later)) && bound) [[likely]] {
       if (rules.decided) {
-        const auto took =
-            r->region->key() < rules.takes->below ? MemoryRegionCore::Took::low : MemoryRegionCore::Took::high;
-        if (!rules.takes->take(some_of(*rules.takes, took))) return nullptr;
+        const auto took = rules.takes->for_key(r->region->key());
+        if (!rules.takes->take_or_ask(took)) return nullptr;
         if (r->took != MemoryRegionCore::Took::nothing) {  // while `more` ran, another thread enabled the region
-          rules.takes->give(some_of(*rules.takes, took));
+          rules.takes->give_quietly(took);
           Py_RETURN_NONE;
         }
         r->took = took;
@@ -222,7 +215,7 @@ PyObject* region_enable(PyObject* self, PyObject*) {
         r->region->enable();
       } catch (const Error& refused) {
         if (r->took != MemoryRegionCore::Took::nothing) {
-          rules.takes->give(some_of(*rules.takes, std::exchange(r->took, MemoryRegionCore::Took::nothing)));
+          rules.takes->give_quietly(std::exchange(r->took, MemoryRegionCore::Took::nothing));
         }
         set_error(refused.fi_code(), refused.what());
         return nullptr;
@@ -231,7 +224,7 @@ PyObject* region_enable(PyObject* self, PyObject*) {
       Py_RETURN_NONE;
     }
   }
-  static PyObject* name = PyUnicode_InternFromString("_enable");
+  static PyObject* const name = interned("_enable");
   return PyObject_CallMethodNoArgs(self, name);
 }
 
@@ -245,7 +238,7 @@ PyObject* region_close(PyObject* self, PyObject*) {
     python = e == nullptr || !e->ep || !e->ep->closed();
   }
   if (python) {
-    static PyObject* name = PyUnicode_InternFromString("_close");
+    static PyObject* const name = interned("_close");
     return PyObject_CallMethodNoArgs(self, name);
   }
   if (!close_region(*r)) return nullptr;

@@ -1,15 +1,10 @@
-// cpp/bind/probe.cpp: measures the machine's physical limits for comparison, and waits for a word in memory.
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
+// cpp/bind/probe.cpp: the measurements of host/probe.hpp as functions, and poll_u64.
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 
 #include "bind/common.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
+#include "host/probe.hpp"
 #include "mem/huge_pages.hpp"
 #include "mem/segment.hpp"
 
@@ -17,34 +12,12 @@ namespace weft::bind {
 
 namespace {
 
-using Word = std::atomic<uint64_t>;
+using host::Word;
 
-// Of this thread's waits for a word: a thread that shares its core then yields early in its next wait too, instead of
-// spinning through its time slice while the other thread waits.
-thread_local constinit host::PollPacer t_word_pacer;
-
-// HOT. Waits until *word == value: spins, then yields; false after timeout_ns. Lines touched: the word's and the
-// pacer's. The clock is read only around yields.
-bool await_word(const Word* word, uint64_t value, uint64_t timeout_ns) {
-  host::PollPacer& pacer = t_word_pacer;
-  uint64_t deadline = 0;  // 0: there was no yield
-  for (;;) {
-    if (word->load(std::memory_order_acquire) == value) {
-      pacer.found();
-      return true;
-    }
-    cpu_relax();
-    if (pacer.due()) {
-      const uint64_t now = pacer.yield_measured();
-      if (deadline == 0) deadline = now + timeout_ns;
-      if (now > deadline || timeout_ns == 0) return false;
-    }
-  }
+uint64_t ns_of(double seconds) {
+  return seconds > 0 ? static_cast<uint64_t>(std::min(seconds, 1e9) * 1e9) : 0;
 }
 
-// ---- poll_u64 ------------------------------------------------------------------------------------------------------
-
-constexpr int kLooksWithGil = 32;          // 0.3 us, a little more than the cost of releasing and taking the GIL
 constexpr uint64_t kSliceNs = 50'000'000;  // interval at which a waiting thread checks for Ctrl-C
 
 Signature g_poll{"poll_u64", {"obj", "offset", "value", "timeout"}, 4, 4, {}};
@@ -67,18 +40,14 @@ PyObject* poll_u64(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject*
     return nullptr;
   }
   const auto* word = reinterpret_cast<const Word*>(b.data + offset);
-  const int looks = t_word_pacer.shares_core() ? 1 : kLooksWithGil;
-  for (int i = 0; i < looks; ++i) {
-    if (word->load(std::memory_order_acquire) == value) Py_RETURN_TRUE;
-    cpu_relax();
-  }
-  uint64_t left = seconds > 0 ? static_cast<uint64_t>(std::min(seconds, 1e9) * 1e9) : 0;
+  if (host::look_for_word(word, value)) Py_RETURN_TRUE;
+  uint64_t left = ns_of(seconds);
   uint64_t end = 0;  // 0: during the first slice, before the clock is read
   for (;;) {
     const uint64_t slice = std::min(left, kSliceNs);
     {
       const ReleasedGil released;
-      if (await_word(word, value, slice)) break;
+      if (host::await_word(word, value, slice)) break;
     }
     const uint64_t now = now_ns();
     if (end == 0) end = now + (left - slice);
@@ -94,6 +63,25 @@ PyMethodDef g_functions[] = {
      "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields."},
     {nullptr, nullptr, 0, nullptr}};
 
+// The bytes of a buffer in host memory, which the buffer keeps valid.
+std::span<std::byte> bytes_of(Buf& b, nb::handle object, bool writable) {
+  if (!b.acquire_host(object.ptr(), writable)) throw nb::python_error();
+  return {b.data, b.length};
+}
+Word* word_of(Buf& b, nb::handle object) {
+  const auto bytes = bytes_of(b, object, true);
+  if (bytes.size() < sizeof(Word) || reinterpret_cast<uintptr_t>(bytes.data()) % sizeof(Word) != 0) {
+    raise(fi_err::kEINVAL, "an aligned 8-byte word is needed");
+  }
+  return reinterpret_cast<Word*>(bytes.data());
+}
+double cma(bool write, int pid, uint64_t remote, nb::handle local, uint64_t rounds) {
+  Buf b;
+  const auto bytes = bytes_of(b, local, !write);
+  const ReleasedGil released;
+  return host::probe_cma(write, pid, remote, bytes, rounds);
+}
+
 }  // namespace
 
 void register_probes(Module& m) {
@@ -101,21 +89,9 @@ void register_probes(Module& m) {
       "probe_memcpy",
       [](nb::handle dst, nb::handle src, uint64_t rounds, size_t piece, size_t stride) {
         Buf d, s;
-        if (!d.acquire_host(dst.ptr(), true) || !s.acquire_host(src.ptr(), false)) throw nb::python_error();
-        const size_t n = std::min(d.length, s.length);
-        if (piece == 0 || piece > n) piece = n;
-        stride = std::max(stride, piece);
+        const auto to = bytes_of(d, dst, true), from = bytes_of(s, src, false);
         const ReleasedGil released;
-        const uint64_t start = now_ns();
-        for (uint64_t i = 0; i < rounds; ++i) {
-          size_t at = 0;
-          do {
-            std::memcpy(d.data + at, s.data + at, piece);
-            asm volatile("" ::: "memory");
-            at += stride;
-          } while (at + piece <= n);
-        }
-        return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
+        return host::probe_memcpy(to, from, rounds, piece, stride);
       },
       nb::arg("dst"), nb::arg("src"), nb::arg("rounds"), nb::arg("piece") = 0, nb::arg("stride") = 0,
       "Nanoseconds that memcpy takes between these buffers, on average.\n\n"
@@ -125,14 +101,9 @@ void register_probes(Module& m) {
       "probe_fetch_add",
       [](nb::handle word, uint64_t rounds) {
         Buf b;
-        if (!b.acquire_host(word.ptr(), true)) throw nb::python_error();
-        if (b.length < 8 || reinterpret_cast<uintptr_t>(b.data) % 8 != 0)
-          raise(fi_err::kEINVAL, "an aligned 8-byte word is needed");
-        auto* w = reinterpret_cast<Word*>(b.data);
+        Word* const w = word_of(b, word);
         const ReleasedGil released;
-        const uint64_t start = now_ns();
-        for (uint64_t i = 0; i < rounds; ++i) w->fetch_add(1, std::memory_order_seq_cst);
-        return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
+        return host::probe_fetch_add(w, rounds);
       },
       nb::arg("word"), nb::arg("rounds"),
       "Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.");
@@ -145,18 +116,6 @@ void register_probes(Module& m) {
       },
       nb::arg("address"), nb::arg("length"),
       "Puts huge pages behind the whole blocks of 2 MiB of shared memory. False: the kernel refuses.");
-  static constexpr auto cma = [](bool write, int pid, uint64_t remote, nb::handle local, uint64_t rounds) {
-    Buf s;
-    if (!s.acquire_host(local.ptr(), !write)) throw nb::python_error();
-    const ReleasedGil released;
-    const iovec l{s.data, s.length}, r{reinterpret_cast<void*>(remote), s.length};
-    const uint64_t start = now_ns();
-    for (uint64_t i = 0; i < rounds; ++i) {
-      const ssize_t n = write ? ::process_vm_writev(pid, &l, 1, &r, 1, 0) : ::process_vm_readv(pid, &l, 1, &r, 1, 0);
-      if (n != static_cast<ssize_t>(s.length)) return -1.0;
-    }
-    return static_cast<double>(now_ns() - start) / static_cast<double>(rounds);
-  };
   m.def(
       "probe_cma_write",
       [](int pid, uint64_t remote, nb::handle src, uint64_t rounds) { return cma(true, pid, remote, src, rounds); },
@@ -172,28 +131,31 @@ void register_probes(Module& m) {
       "probe_pingpong",
       [](nb::handle word, uint64_t rounds, bool first, double timeout) {
         Buf b;
-        if (!b.acquire_host(word.ptr(), true)) throw nb::python_error();
-        if (b.length < 8) raise(fi_err::kEINVAL, "the shared word needs 8 bytes");
-        auto* w = reinterpret_cast<Word*>(b.data);
-        const auto timeout_ns = static_cast<uint64_t>(timeout * 1e9);
+        Word* const w = word_of(b, word);
         const ReleasedGil released;
-        const uint64_t base = first ? 0 : 1;
-        uint64_t start = now_ns();
-        for (uint64_t i = 0; i <= rounds; ++i) {
-          if (i == 1) start = now_ns();  // the first round waits for the other side to start
-          if (first) {
-            w->store(2 * i + 1, std::memory_order_release);
-            if (!await_word(w, 2 * i + 2, timeout_ns)) return -1.0;
-          } else {
-            if (!await_word(w, 2 * i + base, timeout_ns)) return -1.0;
-            w->store(2 * i + 2, std::memory_order_release);
-          }
-        }
-        return static_cast<double>(now_ns() - start) / static_cast<double>(2 * rounds);
+        return host::probe_pingpong(w, rounds, first, ns_of(timeout));
       },
       nb::arg("word"), nb::arg("rounds"), nb::arg("first"), nb::arg("timeout") = 10.0,
       "Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.\n"
       "Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.");
+  m.def(
+      "probe_socket_pingpong",
+      [](int fd, uint64_t rounds, size_t size, bool first, double timeout) {
+        const ReleasedGil released;
+        return host::probe_socket_pingpong(fd, rounds, size, first, ns_of(timeout));
+      },
+      nb::arg("fd"), nb::arg("rounds"), nb::arg("size"), nb::arg("first"), nb::arg("timeout") = 10.0,
+      "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.");
+  m.def(
+      "probe_socket_stream",
+      [](int fd, nb::handle buffer, uint64_t rounds, bool send, double timeout) {
+        Buf b;
+        const auto bytes = bytes_of(b, buffer, !send);
+        const ReleasedGil released;
+        return host::probe_socket_stream(fd, bytes, rounds, send, ns_of(timeout));
+      },
+      nb::arg("fd"), nb::arg("buffer"), nb::arg("rounds"), nb::arg("send"), nb::arg("timeout") = 10.0,
+      "Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.");
   if (PyModule_AddFunctions(m.ptr(), with_signatures("", g_functions)) != 0) throw nb::python_error();
 }
 

@@ -5,15 +5,11 @@
 // else goes to a Python method of the subclass (weft.share), which maps the object first, waits, or asks the owner's
 // NIC. Benchmark: bench/bench_coordination.py.
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "bind/asking.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 #include "bind/with.hpp"
-#include "sync/object.hpp"
-#include "sync/wait.hpp"
 
 namespace weft::bind {
 
@@ -28,24 +24,6 @@ namespace {
 using sync::Call;
 using sync::Op;
 using sync::Outcome;
-
-// A method of the Python subclass with the same arguments.
-PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
-                  PyObject* kwnames = nullptr) {
-  constexpr size_t kMost = 8;
-  const size_t all =
-      static_cast<size_t>(nargs) + (kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames)));
-  if (all > kMost) {
-    PyErr_Format(PyExc_TypeError, "%U() takes at most %zu arguments", name, kMost);
-    return nullptr;
-  }
-  PyObject* with_self[kMost + 1] = {self};
-  for (size_t i = 0; i < all; ++i) with_self[i + 1] = args[i];
-  return PyObject_VectorcallMethod(name, with_self, static_cast<size_t>(nargs) + 1, kwnames);
-}
-PyObject* interned(const char* text) {
-  return PyUnicode_InternFromString(text);
-}
 
 // As forward(), for a call that takes something: an exception that ends the Python method undoes what it has taken.
 PyObject* forward_taking(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
@@ -74,24 +52,12 @@ PyObject* forward_giving(PyObject* self, PyObject* name, PyObject* const* args =
 
 // ---- locks ---------------------------------------------------------------------------------------------------------
 
-constexpr int kLooksWithGil = 64;
-
 bool take(SyncCore* c) noexcept {
   return c->ready() && sync::take_lock(*c->object.head, c->mine);
 }
-// Another process has the lock: look for about 1 us, in which a short block under a lock ends, before the Python method
-// is called, which takes longer than that. With the GIL, so not if a thread of this process has the lock: it may need
-// the GIL to release it.
-[[gnu::noinline]] bool take_soon(SyncCore* c) noexcept {
-  if (!c->ready()) return false;
-  sync::Head& head = *c->object.head;
-  for (int look = 0; look < kLooksWithGil; ++look) {
-    const uint64_t word = head.word.load(std::memory_order_relaxed);
-    if ((word & sync::kMarked) != 0 || (word & sync::kHolderMask) == c->mine) return false;
-    if (!sync::is_held(word) && sync::take_lock(head, c->mine)) return true;
-    cpu_relax();
-  }
-  return false;
+// With the GIL, before the Python method is called, which takes longer than that.
+bool take_soon(SyncCore* c) noexcept {
+  return c->ready() && sync::take_soon(*c->object.head, c->mine);
 }
 bool release(SyncCore* c) noexcept {
   if (!c->ready() || !sync::release_lock(*c->object.head, c->mine)) return false;
@@ -357,20 +323,9 @@ PyObject* queue_get_nowait(PyObject* self, PyObject*) {
 
 // ---- any call ------------------------------------------------------------------------------------------------------
 
-constexpr int kBusyTries = 20000;                   // one second
 constexpr uint32_t kLost = 100, kClosedHere = 101;  // further outcomes: the owner's share, this handle
 
 Signature g_wait{"_wait_for", {"op", "a", "b", "data", "timeout"}, 5, 1, {}};
-
-// Says that a party that came to a barrier will not wait.
-void withdraw(SyncCore* c, const Call& of) noexcept {
-  Call call = c->call(Op::withdraw);
-  call.state = of.state;
-  while (sync::step(c->object, call, c->box->host->world()) == Outcome::busy) {
-    call.look = true;
-    std::this_thread::yield();
-  }
-}
 
 // One call on a mapped object, which waits at most `timeout` seconds. Not a nanobind function: see ReleasedGil.
 PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -427,16 +382,8 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       const ReleasedGil released;
       const uint64_t now = deadline == kForever ? 0 : now_ns();
       last = now >= deadline;
-      if (last) {
-        call.look = true;  // who is in the way may have ended just now
-        for (int tries = 0; tries < kBusyTries; ++tries) {
-          outcome = sync::step(object, call, world);
-          if (outcome != Outcome::busy) break;
-          std::this_thread::sleep_for(std::chrono::microseconds(50));
-        }
-      } else {
-        outcome = sync::wait_slice(object, call, world, slices, deadline - now);
-      }
+      outcome =
+          last ? sync::last_look(object, call, world) : sync::wait_slice(object, call, world, slices, deadline - now);
     }
     if (outcome == Outcome::too_long && gets && !given) {
       room = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(call.value)));
@@ -453,13 +400,7 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     if (outcome == Outcome::busy) outcome = Outcome::again;
     if (outcome != Outcome::again || last) {
       if (outcome == Outcome::again && object.kind == sync::Kind::barrier && call.state != 0) {
-        Call leaving = call;
-        leaving.op = Op::withdraw;
-        while (sync::step(object, leaving, world) == Outcome::busy) std::this_thread::yield();
-        if (leaving.value != 0) {  // the last one has come just now
-          outcome = Outcome::done;
-          call.value = leaving.value2;
-        }
+        outcome = sync::leave(object, call, world);
       }
       PyObject* payload = nullptr;
       if (outcome == Outcome::done && gets && !given) {
@@ -482,7 +423,7 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       return result(static_cast<uint32_t>(outcome), call, payload);
     }
     if (PyErr_CheckSignals() != 0) {
-      if (object.kind == sync::Kind::barrier && call.state != 0) withdraw(c, call);
+      if (object.kind == sync::Kind::barrier && call.state != 0) (void)sync::leave(object, call, world);
       return nullptr;
     }
   }

@@ -8,60 +8,33 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "bind/objects.hpp"
 
 namespace weft::bind {
 
-std::optional<uint32_t> Numbers::take() {
-  if (taken_ == count_) return std::nullopt;
-  while (first_ < used_.size() && used_[first_] == ~uint64_t{0}) ++first_;
-  const auto n = static_cast<uint32_t>(64 * first_ + static_cast<size_t>(std::countr_one(used_[first_])));
-  if (n >= count_) return std::nullopt;
-  used_[first_] |= uint64_t{1} << n % 64;
-  ++taken_;
-  return n;
-}
+using call::Numbers, call::Sequence, call::Stock;
 
-bool Numbers::give(uint32_t n) noexcept {
-  const uint64_t bit = uint64_t{1} << n % 64;
-  if (n >= count_ || (used_[n / 64] & bit) == 0) return false;
-  used_[n / 64] &= ~bit;
-  --taken_;
-  first_ = std::min<size_t>(first_, n / 64);
-  return true;
-}
-
-size_t Stock::kind(const std::string& name) const {
-  const auto found = std::ranges::find(kinds_, name);
-  if (found == kinds_.end()) throw nb::key_error(name.c_str());
-  return static_cast<size_t>(found - kinds_.begin());
-}
-
-bool RegionTakes::take(const Some& some) {
+bool RegionTakes::take_or_ask(Took took) {
   try {
-    while (closed || !ledger->take(slot, some.kind, some.count))
-        [[unlikely]] {  // another process may have taken what `more` freed
+    while (!take(took)) [[unlikely]] {  // another process may have taken what `more` freed
+      const auto& [kind, count] = some(took);
       PyObject* done =
-          PyObject_CallFunction(more.ptr(), "sL", taken->name(some.kind).c_str(), static_cast<long long>(some.count));
+          PyObject_CallFunction(more.ptr(), "sL", taken->name(kind).c_str(), static_cast<long long>(count));
       if (done == nullptr) return false;
       Py_DECREF(done);
     }
+    return true;
   } catch (const Error& busy) {
     set_error(busy.fi_code(), busy.what());
     return false;
   }
-  (*taken)[some.kind] += some.count;
-  return true;
 }
 
-void RegionTakes::give(const Some& some) noexcept {
-  if (closed) return;
-  (*taken)[some.kind] -= some.count;
+void RegionTakes::give_quietly(Took took) noexcept {
   try {
-    ledger->give(slot, some.kind, some.count);
+    give(took);
   } catch (const Error& busy) {  // the ledger returns the resources when the process ends
     PySys_WriteStderr("weft: %s\n", busy.what());
   }
@@ -83,6 +56,11 @@ std::vector<int32_t> list_of(const Ledger::Counts& counts) {
 }
 Ledger::Who who_of(const WhoTuple& who) {
   return {std::get<0>(who), std::get<1>(who), std::get<2>(who)};
+}
+size_t kind_of(const Stock& stock, const std::string& name) {
+  const auto kind = stock.kind(name);
+  if (!kind) throw nb::key_error(name.c_str());
+  return *kind;
 }
 void check(uint32_t slot, size_t kind, int32_t count) {
   if (slot >= Ledger::kSlotsMax || kind >= Ledger::kKinds || count < 0) {
@@ -184,23 +162,17 @@ void register_takes(Module& m) {
   Class<Stock>(m, "Stock", "Counts of several kinds of resource. Its calls are atomic, because they hold the GIL.")
       .def(nb::init<std::vector<std::string>>(), nb::arg("kinds"))
       .def(
-          "__getitem__", [](Stock& s, const std::string& kind) { return s[s.kind(kind)]; }, nb::arg("kind"))
+          "__getitem__", [](Stock& s, const std::string& kind) { return s[kind_of(s, kind)]; }, nb::arg("kind"))
       .def(
-          "take",
-          [](Stock& s, const std::string& kind, int64_t count) {
-            int64_t& there = s[s.kind(kind)];
-            if (there < count) return false;
-            there -= count;
-            return true;
-          },
+          "take", [](Stock& s, const std::string& kind, int64_t count) { return s.take(kind_of(s, kind), count); },
           nb::arg("kind"), nb::arg("count"),
           "Takes `count` of a kind; False if there are fewer: then nothing is taken.")
       .def(
-          "add", [](Stock& s, const std::string& kind, int64_t count) { s[s.kind(kind)] += count; }, nb::arg("kind"),
-          nb::arg("count"))
+          "add", [](Stock& s, const std::string& kind, int64_t count) { s[kind_of(s, kind)] += count; },
+          nb::arg("kind"), nb::arg("count"))
       .def(
-          "clear", [](Stock& s, const std::string& kind) { return std::exchange(s[s.kind(kind)], 0); }, nb::arg("kind"),
-          "Takes all of a kind and returns their number.");
+          "clear", [](Stock& s, const std::string& kind) { return std::exchange(s[kind_of(s, kind)], 0); },
+          nb::arg("kind"), "Takes all of a kind and returns their number.");
 
   Class<Sequence>(m, "KeySequence",
                   "Consecutive numbers of a given number of bits. Its calls are atomic, because they hold the GIL.")
@@ -237,8 +209,8 @@ void register_takes(Module& m) {
             if (made.taken->kinds() != Ledger::kKinds) raise(fi_err::kEINVAL, "RegionTakes: the kinds of the ledger");
             check(slot, 0, 0);
             made.below = below;
-            made.low = {made.taken->kind(low.first), low.second};
-            made.high = {made.taken->kind(high.first), high.second};
+            made.low = {kind_of(*made.taken, low.first), low.second};
+            made.high = {kind_of(*made.taken, high.first), high.second};
             made.more = nb::borrow(more);
             new (self) RegionTakes(std::move(made));
           },

@@ -1,14 +1,11 @@
-// cpp/bind/tcp.cpp: the tcp link of a NIC, addresses of other hosts, and measurements of a bare socket.
+// cpp/bind/tcp.cpp: the tcp link of a NIC, and addresses of other hosts.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <cstring>
 
 #include "bind/common.hpp"
-#include "bind/wait.hpp"
 #include "link/shm_names.hpp"
 
 namespace weft::bind {
@@ -19,35 +16,6 @@ using Place = std::pair<std::string, uint16_t>;
 
 Place place_of(const wire::HostAddress& host) {
   return {link::ip_of(host), host.port};
-}
-
-// Polls until `size` bytes have arrived; false if `deadline` passes or the other side hangs up.
-bool receive_polling(int fd, std::byte* to, size_t size, uint64_t deadline) {
-  size_t have = 0;
-  for (uint32_t round = 0; have < size; ++round) {
-    const ssize_t n = ::recv(fd, to + have, size - have, MSG_DONTWAIT);
-    if (n > 0) {
-      have += static_cast<size_t>(n);
-    } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || ((round & 255) == 255 && now_ns() > deadline)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool send_all(int fd, const std::byte* from, size_t size, uint64_t deadline) {
-  size_t sent = 0;
-  while (sent < size) {
-    const ssize_t n = ::send(fd, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) {
-      sent += static_cast<size_t>(n);
-    } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-      return false;
-    } else if (now_ns() > deadline) {
-      return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -170,44 +138,6 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
       },
       nb::arg("nic"), nb::arg("vni"),
       "True if an endpoint of this user, in any process of this host, has this NIC and VNI.");
-
-  m.def(
-      "probe_socket_pingpong",
-      [](int fd, uint64_t rounds, size_t size, bool first, double timeout) {
-        std::vector<std::byte> buffer(size);
-        const ReleasedGil released;
-        uint64_t start = 0;
-        const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout * 1e9);
-        for (uint64_t i = 0; i <= rounds; ++i) {
-          if (i == 1) start = now_ns();
-          if (first && !send_all(fd, buffer.data(), size, deadline)) return -1.0;
-          if (!receive_polling(fd, buffer.data(), size, deadline)) return -1.0;
-          if (!first && !send_all(fd, buffer.data(), size, deadline)) return -1.0;
-        }
-        return static_cast<double>(now_ns() - start) / (2.0 * static_cast<double>(rounds));
-      },
-      nb::arg("fd"), nb::arg("rounds"), nb::arg("size"), nb::arg("first"), nb::arg("timeout") = 10.0,
-      "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.");
-  m.def(
-      "probe_socket_stream",
-      [](int fd, nb::handle buffer, uint64_t rounds, bool send, double timeout) {
-        Buf b;
-        if (!b.acquire(buffer.ptr(), !send)) throw nb::python_error();
-        const ReleasedGil released;
-        const uint64_t deadline = now_ns() + static_cast<uint64_t>(timeout * 1e9);
-        const uint64_t start = now_ns();
-        for (uint64_t i = 0; i < rounds; ++i) {
-          const bool ok =
-              send ? send_all(fd, b.data, b.length, deadline) : receive_polling(fd, b.data, b.length, deadline);
-          if (!ok) return -1.0;
-        }
-        // The other side confirms the arrival of the last byte.
-        std::byte done{};
-        const bool ok = send ? receive_polling(fd, &done, 1, deadline) : send_all(fd, &done, 1, deadline);
-        return ok ? static_cast<double>(now_ns() - start) : -1.0;
-      },
-      nb::arg("fd"), nb::arg("buffer"), nb::arg("rounds"), nb::arg("send"), nb::arg("timeout") = 10.0,
-      "Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.");
 }
 
 }  // namespace weft::bind

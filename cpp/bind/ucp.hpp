@@ -11,17 +11,15 @@
 #include <atomic>
 
 #include "bind/common.hpp"
-#include "nic/queue.hpp"
-#include "ucp/worker.hpp"
+#include "ucp/post.hpp"
 
 namespace weft::bind {
 
-using ucp::kCanceled, ucp::kInvalidParam, ucp::kIoError, ucp::kNoResource, ucp::kOk, ucp::kUnsupported;
+using ucp::kInvalidParam, ucp::kIoError, ucp::kOk;
 
 // ucp_op_attr_t
 constexpr uint64_t kAttrCallback = 1u << 1, kAttrUserData = 1u << 2, kAttrDatatype = 1u << 3, kAttrFlags = 1u << 4,
-                   kAttrReply = 1u << 5, kAttrMemh = 1u << 8, kNoImmCmpl = 1u << 16, kFastCmpl = 1u << 17,
-                   kForceImmCmpl = 1u << 18, kMultiSend = 1u << 19;
+                   kAttrReply = 1u << 5, kAttrMemh = 1u << 8;
 
 struct UcpWorker;
 
@@ -29,24 +27,14 @@ struct UcpWorker;
 struct UcpEpRefs {
   nb::object worker_object;
 };
-struct UcpEp : UcpEpRefs, ucp::Endpoint {
+struct UcpEp : UcpEpRefs, ucp::Peer {
   UcpEp(nb::object worker, UcpWorker& of);
-  UcpWorker* worker;
   PyObject* self = nullptr;
-  uint64_t dest = 0, fence = 0;
-  bool closing = false;  // close_nbx() waits for the posted operations
-  bool watched = false;  // UCP_ERR_HANDLING_MODE_PEER
 };
 
 // ucp_rkey_h
-struct UcpRkey {
-  UcpEp* ep = nullptr;
+struct UcpRkey : ucp::Rkey {
   nb::object owner;  // the endpoint's object
-  uint64_t key = 0, dest = 0, address = 0, length = 0;
-  uint64_t bias = 0;       // added to an address of the owner to get the address in its memory table
-  bool symmetric = false;  // valid on every endpoint of the worker whose peer has a region of the same layout
-  bool destroyed = false;
-  uint32_t in_flight = 0;
 };
 
 struct UcpRequestRefs {
@@ -58,27 +46,26 @@ struct UcpRequestRefs {
 };
 struct UcpRequest : UcpRequestRefs, ucp::Request {};
 
-struct UcpWorker : ucp::Worker {
+struct UcpWorker : ucp::Port {
   nb::object domain_object, cq_object, av_object, ep_object;
   CompletionQueueCore* cq = nullptr;
   EndpointCore* nic_ep = nullptr;
-  uint32_t features = 0;
-  uint64_t fence_count = 0, downs = 0;
   uint32_t sleepers = 0;            // threads in wait_core()
   std::vector<nb::object> to_call;  // requests whose callback is due
   std::vector<nb::object> to_wake;  // futures of tasks whose request has ended
   std::vector<nb::object> failed;   // endpoints whose error handler is due
   PyObject* spare = nullptr;        // a request for the next operation
-  bool closed = false;
   host::PollPacer pacer;
   ~UcpWorker() { Py_XDECREF(spare); }
   [[nodiscard]] bool due() const noexcept { return !to_call.empty() || !failed.empty(); }
 };
 
+inline UcpWorker& worker_of(const UcpEp& ep) {
+  return static_cast<UcpWorker&>(*ep.port);
+}
+
 // The optional arguments of an operation, converted.
-struct UcpOptions {
-  uint64_t flags = 0, datatype = 0, count = 0;
-  bool has_datatype = false, has_count = false;
+struct UcpOptions : ucp::Amount {
   PyObject *cb = nullptr, *user_data = nullptr, *memh = nullptr, *reply = nullptr;  // borrowed
   std::unique_ptr<std::array<nb::object, 4>> held;  // owns the objects if they come from a RequestParam
 };
@@ -93,6 +80,8 @@ extern PyObject* g_ucp_done;  // the request returned for operations done in pla
 
 // Sets UcsError (status, message).
 void refuse(int status, const std::string& message);
+// The same for a refusal of cpp/ucp. Returns null.
+PyObject* refuse(const char* method, const ucp::Refused& why);
 // Turns the current fi error, raised by a shared function, into a UcsError. Returns null.
 PyObject* translated();
 // Converts an unsigned argument; false with UcsError (INVALID_PARAM: out of range) or TypeError (not a number) set.

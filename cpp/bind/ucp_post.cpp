@@ -5,12 +5,6 @@
 
 namespace weft::bind {
 
-std::string hex(uint64_t n) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(n));
-  return text;
-}
-
 namespace {
 
 // Reads a ucp_request_param; a field is valid if its bit is set.
@@ -26,7 +20,7 @@ bool read_param(const char* method, PyObject* param, UcpOptions& o) {
   if (!ucp_u64(method, "op_attr_mask", mask_object.ptr(), &mask)) return false;
   o.held = std::make_unique<std::array<nb::object, 4>>();
   // Flags are bits of the mask; the field `flags` is for receives.
-  o.flags = mask & (kNoImmCmpl | kFastCmpl | kForceImmCmpl | kMultiSend);
+  o.flags = mask & (ucp::kNoImmCmpl | ucp::kFastCmpl | ucp::kForceImmCmpl | ucp::kMultiSend);
   const auto object = [&](uint64_t bit, const char* name, size_t at, PyObject** out) {
     if ((mask & bit) == 0) return true;
     (*o.held)[at] = get(name);
@@ -39,8 +33,7 @@ bool read_param(const char* method, PyObject* param, UcpOptions& o) {
   }
   if ((mask & kAttrDatatype) != 0) {
     const nb::object datatype = get("datatype");
-    o.has_datatype = true;
-    if (!datatype.is_valid() || !ucp_u64(method, "datatype", datatype.ptr(), &o.datatype)) return false;
+    if (!datatype.is_valid() || !ucp_u64(method, "datatype", datatype.ptr(), &o.datatype.emplace())) return false;
   }
   return true;
 }
@@ -50,10 +43,7 @@ bool read_param(const char* method, PyObject* param, UcpOptions& o) {
 bool read_options(const char* method, PyObject* param, PyObject* count, PyObject* cb, PyObject* user_data,
                   PyObject* memh, PyObject* flags, PyObject* datatype, UcpOptions& o) {
   if (given(param) && !read_param(method, param, o)) return false;
-  if (given(count)) {
-    o.has_count = true;
-    if (!ucp_u64(method, "count", count, &o.count)) return false;
-  }
+  if (given(count) && !ucp_u64(method, "count", count, &o.count.emplace())) return false;
   if (given(cb)) o.cb = cb;
   if (given(o.cb) && !PyCallable_Check(o.cb)) {
     PyErr_Format(PyExc_TypeError, "%s: cb is %R; it has to be callable as cb(request, status, user_data), or None",
@@ -65,41 +55,18 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
   uint64_t more = 0;
   if (given(flags) && !ucp_u64(method, "flags", flags, &more)) return false;
   o.flags |= more;
-  if (given(datatype)) {
-    o.has_datatype = true;
-    if (!ucp_u64(method, "datatype", datatype, &o.datatype)) return false;
-  }
-  if ((o.flags & kFastCmpl) != 0 && (o.flags & kMultiSend) != 0) {
-    refuse(kInvalidParam,
-           std::string(method) + ": FAST_CMPL and MULTI_SEND exclude each other\n  try: one of them, or none");
-    return false;
-  }
+  if (given(datatype) && !ucp_u64(method, "datatype", datatype, &o.datatype.emplace())) return false;
+  if (const ucp::Refused why = ucp::check_flags(o.flags)) return refuse(method, why) != nullptr;
   return true;
 }
 
-bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name) {
-  if (ep.worker == nullptr) [[unlikely]] {  // __init__() has not run
-    refuse(kInvalidParam, std::string(method) + ": no endpoint was made\n  try: worker.ep_create(address)");
+bool usable(UcpEp& ep, const char* method, uint32_t feature) {
+  if (!ucp::is_open(ep)) [[unlikely]]
+    return refuse(method, ucp::why_closed(ep)) != nullptr;
+  if (!worker_usable(worker_of(ep), method)) [[unlikely]]
     return false;
-  }
-  if (ep.closed() || ep.closing) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) +
-                              (ep.closed() ? ": the endpoint is closed" : ": the endpoint is closing") +
-                              "\n  try: another to the same address, worker.ep_create(address)");
-    return false;
-  }
-  if (!worker_usable(*ep.worker, method)) [[unlikely]]
-    return false;
-  if (ep.failed() != kOk) [[unlikely]] {
-    refuse(ep.failed(), std::string(method) + ": the endpoint has failed: " + ep.why() +
-                            "\n  try: close it, and make another to the peer's new address");
-    return false;
-  }
-  if ((ep.worker->features & feature) == 0) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + ": the context was made without the feature " + feature_name +
-                              "\n  try: Context(features=ucp.FEATURE_RMA | ucp.FEATURE_AMO32 | ucp.FEATURE_AMO64)");
-    return false;
-  }
+  if (!ucp::is_able(ep, feature)) [[unlikely]]
+    return refuse(method, ucp::why_unable(ep, feature)) != nullptr;
   return true;
 }
 
@@ -109,27 +76,21 @@ bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, ui
                               "\n  try: the remote key that ep.rkey_unpack(buffer) returns");
     return false;
   }
-  UcpRkey& key = *nb::inst_ptr<UcpRkey>(rkey);
-  if (key.destroyed) [[unlikely]] {
-    refuse(kInvalidParam,
-           std::string(method) + ": the remote key was destroyed\n  try: unpack the buffer again for a new one");
-    return false;
+  *out = nb::inst_ptr<UcpRkey>(rkey);
+  if (!ucp::resolve(ep, **out, dest)) [[unlikely]]
+    return refuse(method, ucp::why_unresolved(**out)) != nullptr;
+  return true;
+}
+
+bool UcpHolder::wait() {
+  // Finished operations make room. progress() calls their callbacks later.
+  if (collect() == 0) {
+    nic::Nic* nic = worker.nic_ep->box->domain->nic();
+    const ReleasedGil released;
+    nic->progress(!nic->has_engine());
+    backoff.pause();
   }
-  *out = &key;
-  *dest = key.dest;
-  if (key.ep == &ep) [[likely]]
-    return true;
-  if (key.symmetric && key.ep->worker == ep.worker) {
-    *dest = ep.dest;
-    return true;
-  }
-  refuse(kInvalidParam,
-         std::string(method) +
-             ": the remote key was unpacked on another endpoint\n"
-             "  rule: a key serves no endpoint but the one that unpacked it, ucp_ep_rkey_unpack; keys of\n"
-             "  regions mapped with MEM_MAP_SYMMETRIC_RKEY serve every endpoint of the worker\n"
-             "  try: ep.rkey_unpack(buffer) on this endpoint");
-  return false;
+  return PyErr_CheckSignals() == 0;
 }
 
 PyObject* new_request() {
@@ -141,7 +102,7 @@ PyObject* new_request() {
 
 PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions* o, bool quiet,
                 const Buf* const* bufs, size_t buf_count) {
-  UcpWorker& worker = *ep.worker;
+  UcpWorker& worker = worker_of(ep);
   UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
   request.worker_object = ep.worker_object;
   request.ep_object = nb::borrow(ep.self);
@@ -162,8 +123,7 @@ PyObject* begun(UcpEp& ep, PyObject* object, UcpRkey* rkey, PyObject* rkey_objec
   follow(worker, nb::borrow(object), worker.begin(request, ep));
   if (quiet) {
     Py_DECREF(object);
-    Py_INCREF(g_ucp_done);
-    return g_ucp_done;
+    return Py_NewRef(g_ucp_done);
   }
   return object;
 }
@@ -185,7 +145,7 @@ bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb:
     refuse(kInvalidParam, std::string("memh is ") + Py_TYPE(o.memh)->tp_name + ": it has to be what mem_map returned");
     return false;
   }
-  held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OOO", ep.worker->domain_object.ptr(), *buffer,
+  held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OOO", worker_of(ep).domain_object.ptr(), *buffer,
                                        writes ? Py_True : Py_False));
   *buffer = held.ptr();
   return held.is_valid();
@@ -195,7 +155,7 @@ nb::object mapped_memory(const UcpEp& ep, const Buf& buffer) {
   if (!buffer.bare || buffer.keepalive != nullptr) return {};
   const auto begin = reinterpret_cast<uint64_t>(buffer.data);
   nb::list held;
-  for (const DomainBox* domain : ep.worker->nic_ep->box->nic->domains) {
+  for (const DomainBox* domain : worker_of(ep).nic_ep->box->nic->domains) {
     for (const MemoryRegionCore* r = domain->regions; r != nullptr; r = r->next) {
       if (r->bare || r->region->closed()) continue;
       const bool overlaps = std::ranges::any_of(r->region->buffers(), [&](const mem::MrBuffer& part) {

@@ -6,20 +6,14 @@
 // All code here runs under the GIL, except long copies.
 #pragma once
 
+#include "bind/held_error.hpp"
 #include "bind/ucp.hpp"
 
 namespace weft::bind {
 
 using nic::OpKind;
-using nic::Refusal;
 
-// ucp_datatype_t
-constexpr uint64_t kClassMask = 7, kClassContig = 0, kClassIov = 2, kClassShift = 3;
-// Features of a context.
-constexpr uint32_t kFeatureRma = 2, kFeatureAmo32 = 4, kFeatureAmo64 = 8;
-
-std::string hex(uint64_t n);
-bool usable(UcpEp& ep, const char* method, uint32_t feature, const char* feature_name);
+bool usable(UcpEp& ep, const char* method, uint32_t feature);
 // Resolves the destination of an operation with this key; false with an error set. HOT.
 bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, uint64_t* dest);
 // Fills in the request of an operation under way, and returns the call's result.
@@ -38,125 +32,68 @@ inline void keep_mapped(const UcpEp& ep, Buf& buffer) {
   if (nb::object memory = mapped_memory(ep, buffer); memory.is_valid()) buffer.keepalive = memory.release().ptr();
 }
 
-// Calls `post` until there is room for the operation; false with an error set (Ctrl-C).
-template <typename Post>
-bool with_room(UcpWorker& worker, Post&& post, nic::PostResult* r) {
-  Backoff backoff(32, 64);
-  for (;;) {
-    *r = post();
-    if (r->refusal != Refusal::cq_full && r->refusal != Refusal::tx_full) [[likely]]
-      return true;
-    // Finished operations make room. progress() calls their callbacks later.
-    if (collect(worker) == 0) {
-      nic::Nic* nic = worker.nic_ep->box->domain->nic();
-      const ReleasedGil released;
-      nic->progress(!nic->has_engine());
-      backoff.pause();
-    }
-    if (PyErr_CheckSignals() != 0) return false;
-  }
-}
-
 // HOT. Tries one operation in place, with the GIL and without options; null without an error: use launch() instead.
 // Keeps an unused request for the next operation.
 template <typename Post>
 [[gnu::always_inline]] inline PyObject* attempt(UcpEp& ep, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions* o,
                                                 bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
-  UcpWorker& worker = *ep.worker;
+  UcpWorker& worker = worker_of(ep);
   if (ep.fence != worker.fence_count || worker.spare == nullptr) [[unlikely]]
     return nullptr;
   PyObject* object = worker.spare;
   const nic::PostResult r = post(reinterpret_cast<uint64_t>(object), nic::flag::kIfUnfinished);
-  if (r.refusal != Refusal::none) [[unlikely]]
+  if (r.refusal != nic::Refusal::none) [[unlikely]]
     return nullptr;
-  if (!r.context_used) [[likely]] {
-    Py_INCREF(g_ucp_done);
-    return g_ucp_done;
-  }
+  if (!r.context_used) [[likely]]
+    return Py_NewRef(g_ucp_done);
   worker.spare = nullptr;  // the queue has this reference, and the caller gets another
   Py_INCREF(object);
   nb::inst_ptr<UcpRequest>(object)->parts = 1;
   return begun(ep, object, rkey, rkey_object, o, quiet, bufs, buf_count);
 }
 
-// Posts an operation in one or more parts by `post(part, context, flags)`, and returns the call's result.
+// The Python object of a request, for ucp::launch().
+struct UcpHolder {
+  UcpWorker& worker;
+  PyObject* object;
+  void keep() const { Py_INCREF(object); }
+  void forget() const { Py_DECREF(object); }
+  size_t collect() const { return bind::collect(worker); }
+  bool wait();
+  Backoff backoff{32, 64};
+};
+
+// Posts an operation in one or more parts by `post(part, context, flags)`, and returns the call's result. Not inlined:
+// its registers and strings would be the caller's, whose operation has most often ended in attempt().
 template <typename Post>
-PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_object, const UcpOptions& o, size_t parts,
-                 bool replies, bool quiet, const Buf* const* bufs, size_t buf_count, Post&& post) {
-  UcpWorker& worker = *ep.worker;
-  const bool now = (o.flags & kForceImmCmpl) != 0, always = (o.flags & kNoImmCmpl) != 0;
-  if (now && replies) {
-    refuse(kNoResource,
-           std::string(method) +
-               ": FORCE_IMM_CMPL: an operation that brings data back is never immediate\n  try: without it");
-    return nullptr;
-  }
+[[gnu::noinline]] PyObject* launch(UcpEp& ep, const char* method, UcpRkey* rkey, PyObject* rkey_object,
+                                   const UcpOptions& o, size_t parts, bool replies, bool quiet, const Buf* const* bufs,
+                                   size_t buf_count, Post&& post) {
+  using End = ucp::Launched::End;
+  if (replies && (o.flags & ucp::kForceImmCmpl) != 0) return refuse(method, ucp::never_immediate());
+  UcpWorker& worker = worker_of(ep);
   PyObject* object = std::exchange(worker.spare, nullptr);
   if (object == nullptr) object = new_request();
   UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
-  uint64_t flags = now ? nic::flag::kOnlyNow : always ? nic::flag::kCompletion : nic::flag::kIfUnfinished;
-  if (ep.fence != worker.fence_count) [[unlikely]]
-    flags |= nic::flag::kFence;
-  bool pending = false;
-  request.parts = 1;  // our own, dropped when all parts are posted: completions may come earlier
-  for (size_t i = 0; i < parts; ++i) {
-    ++request.parts;
-    Py_INCREF(object);
-    nic::PostResult r;
-    const bool ok = with_room(worker, [&] { return post(i, reinterpret_cast<uint64_t>(object), flags); }, &r);
-    if (ok && r.refusal == Refusal::none && r.context_used) {
-      pending = true;
-    } else {
-      --request.parts;
-      Py_DECREF(object);
-    }
-    if (!ok || r.refusal != Refusal::none) [[unlikely]] {
-      if (ok) {
-        if (r.refusal == Refusal::not_now) {
-          refuse(kNoResource, std::string(method) +
-                                  ": FORCE_IMM_CMPL: the operation would not end within the call (the peer's memory is "
-                                  "not mapped here yet, or is reached through its engine)\n"
-                                  "  try: without FORCE_IMM_CMPL");
-        } else if (r.refusal == Refusal::closed || r.refusal == Refusal::not_enabled) {
-          refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
-        } else {
-          refuse(kInvalidParam, std::string(method) + ": the operation cannot be described to the NIC (refusal " +
-                                    std::to_string(static_cast<int>(r.refusal)) + ")");
-        }
-      }
-      if (!pending) {
-        Py_DECREF(object);
-        return nullptr;
-      }
-      // Some parts are under way. They end by themselves and a flush waits for them; the caller gets this error.
-      --request.parts;
-      PyObject *type, *value, *trace;
-      PyErr_Fetch(&type, &value, &trace);
-      request.freed = true;
-      Py_XDECREF(begun(ep, object, rkey, rkey_object, nullptr, false, bufs, buf_count));
-      PyErr_Restore(type, value, trace);
-      return nullptr;
-    }
-    flags &= ~nic::flag::kFence;
+  UcpHolder holder{worker, object};
+  const auto launched = ucp::launch(ep, request, o.flags, parts, holder, [&](size_t part, uint64_t flags) {
+    return post(part, reinterpret_cast<uint64_t>(object), flags);
+  });
+  if (launched.end == End::under_way) return begun(ep, object, rkey, rkey_object, &o, quiet, bufs, buf_count);
+  if (launched.end == End::done) [[likely]] {
+    worker.spare == nullptr ? void(worker.spare = object) : Py_DECREF(object);
+    return Py_NewRef(g_ucp_done);
   }
-  ep.fence = worker.fence_count;
-  --request.parts;
-  if (!pending) [[likely]] {
-    if (worker.spare == nullptr) {
-      worker.spare = object;
-    } else {
-      Py_DECREF(object);
-    }
-    Py_INCREF(g_ucp_done);
-    return g_ucp_done;
-  }
-  if (now) [[unlikely]] {  // the owner's table refused the operation: the error entry is already in the queue
-    while (request.parts != 0 && collect(worker) != 0) continue;
-    refuse(request.first_failure, std::string(method) + ": " + request.text);
+  if (launched.end == End::refused) refuse(method, launched.why);
+  if (!launched.partly) {
     Py_DECREF(object);
     return nullptr;
   }
-  return begun(ep, object, rkey, rkey_object, &o, quiet, bufs, buf_count);
+  // Some parts are under way. A flush waits for them; the caller gets this error.
+  const HeldError error;
+  request.freed = true;
+  Py_XDECREF(begun(ep, object, rkey, rkey_object, nullptr, false, bufs, buf_count));
+  return nullptr;
 }
 
 PyObject* ep_put_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

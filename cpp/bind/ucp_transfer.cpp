@@ -28,26 +28,6 @@ void note_delivery(const UcpOptions& o, bool writes, nb::handle buffer, nb::obje
   nb::borrow<nb::list>(delivers).append(buffer);
 }
 
-bool length_of(const char* method, const UcpOptions& o, uint64_t available, uint64_t* length) {
-  const uint64_t element = o.has_datatype ? o.datatype >> kClassShift : 1;
-  if (o.has_datatype && (o.datatype & kClassMask) != kClassContig) {
-    refuse(kUnsupported, std::string(method) + ": datatypes of class " + std::to_string(o.datatype & kClassMask) +
-                             " are not for this call\n  try: ucp.dt_make_contig(n), or ucp.DATATYPE_IOV with a list");
-    return false;
-  }
-  uint64_t n = available;
-  if (o.has_count && __builtin_mul_overflow(o.count, element, &n)) n = ~uint64_t{0};
-  if (n > available) {
-    refuse(kInvalidParam, std::string(method) + ": count " + std::to_string(o.count) + " of " +
-                              std::to_string(element) + " B passes the end of a buffer of " +
-                              std::to_string(available) + " B");
-    return false;
-  }
-  if (!o.has_count && element > 1) n -= n % element;
-  *length = n;
-  return true;
-}
-
 PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* list, uint64_t remote,
                         PyObject* rkey_object, const UcpOptions& o);
 
@@ -64,7 +44,7 @@ Signature g_get{"get_nbx",
 
 PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a) {
   UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
-  if (!usable(ep, method, kFeatureRma, "RMA")) [[unlikely]]
+  if (!usable(ep, method, ucp::kFeatureRma)) [[unlikely]]
     return nullptr;
   UcpOptions o;
   bool plain = true;
@@ -72,9 +52,7 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   if (!plain && !read_options(method, a[3], a[4], a[5], a[6], a[7], a[8], a[9], o)) return translated();
   uint64_t remote = 0;
   if (!ucp_u64(method, "remote_addr", a[1], &remote)) return nullptr;
-  if (o.has_datatype && (o.datatype & kClassMask) == kClassIov) {
-    return transfer_list(ep, method, kind, a[0], remote, a[2], o);
-  }
+  if (o.is_list()) return transfer_list(ep, method, kind, a[0], remote, a[2], o);
   const bool writes = kind == OpKind::read;
   PyObject* buffer = a[0];
   nb::object held;
@@ -85,65 +63,40 @@ PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a
   Buf b;
   if (!b.acquire(buffer, writes, nullptr)) return translated();
   uint64_t length = b.length;
-  if ((o.has_count || o.has_datatype) && !length_of(method, o, b.length, &length)) return nullptr;
-  if (length == 0) {  // as in UCX, key and address are not checked
-    Py_INCREF(g_ucp_done);
-    return g_ucp_done;
-  }
+  if (const ucp::Refused why = ucp::length_of(o, b.length, &length)) return refuse(method, why);
+  if (length == 0) return Py_NewRef(g_ucp_done);  // as in UCX, key and address are not checked
   UcpRkey* rkey;
   uint64_t dest;
   if (!address_of(ep, method, a[2], &rkey, &dest)) [[unlikely]]
     return nullptr;
-  if (rkey->length == 0) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) +
-                              ": the remote key is that of a region without bytes\n  try: map a region that has some");
-    return nullptr;
-  }
-  EndpointCore* core = ep.worker->nic_ep;
+  if (rkey->length == 0) [[unlikely]]
+    return refuse(method, ucp::without_bytes());
+  EndpointCore* core = worker_of(ep).nic_ep;
   bool device = false;
   if (!check_buffer(core, b, method, writes, &device)) return translated();
   if (length >= kReleaseGilBytes) keep_mapped(ep, b);
   const Buf* bufs[] = {&b};
   const KeptMemory kept(b);
-  PyObject* result = launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1,
-                            [&](size_t, uint64_t context, uint64_t flags) -> nic::PostResult {
-                              const auto post = [&] {
-                                if (device) {
-                                  const iovec piece{b.data, length};
-                                  const wire::RmaRange range{remote + rkey->bias, length, rkey->key};
-                                  nic::RmaArgs args;
-                                  args.kind = kind;
-                                  args.dest = dest;
-                                  args.local = {&piece, 1};
-                                  args.remote = {&range, 1};
-                                  args.flags = flags;
-                                  args.context = context;
-                                  args.device = 1;
-                                  return core->ep->post(args);
-                                }
-                                return core->ep->post_one(kind, b.data, length, dest, remote + rkey->bias, rkey->key,
-                                                          flags, context, 0, false);
-                              };
-                              if (length >= kReleaseGilBytes || device) {
-                                const ReleasedGil released;
-                                return post();
-                              }
-                              return post();
-                            });
+  const iovec piece{b.data, length};
+  ucp::Transfer t{.kind = kind, .dest = dest, .remote = remote, .key = rkey, .pieces = {&piece, 1}, .device = device};
+  const auto post = [&](size_t part, uint64_t context, uint64_t flags) {
+    if (device) return t.post(*ep.port->nic, part, context, flags);
+    return ep.port->nic->post_one(kind, b.data, length, dest, remote + rkey->bias, rkey->key, flags, context, 0, false);
+  };
+  PyObject* result =
+      launch(ep, method, rkey, a[2], o, 1, writes, false, bufs, 1, [&](size_t part, uint64_t context, uint64_t flags) {
+        if (length < kReleaseGilBytes && !device) return post(part, context, flags);
+        const ReleasedGil released;
+        return post(part, context, flags);
+      });
   return delivering(result, std::move(delivers));
 }
 
 // A request that has ended with the error of the owner's memory table for a range outside of the region.
-PyObject* refused_whole(UcpEp& ep, const char* method, OpKind kind, UcpRkey* rkey, PyObject* rkey_object,
-                        const UcpOptions& o, uint64_t remote, uint64_t total) {
-  const std::string text = std::string(kind == OpKind::read ? "read of " : "write of ") + std::to_string(total) +
-                           " B at address " + hex(remote) + " with key " + hex(rkey->key) +
-                           ": passes the end of the region (the region has " + std::to_string(rkey->length) +
-                           " B from address " + hex(rkey->address) + ")";
-  if ((o.flags & kForceImmCmpl) != 0) {
-    refuse(kIoError, std::string(method) + ": " + text);
-    return nullptr;
-  }
+PyObject* refused_whole(UcpEp& ep, const char* method, const ucp::Transfer& t, UcpRkey* rkey, PyObject* rkey_object,
+                        const UcpOptions& o) {
+  const std::string text = t.why_passes_end();
+  if ((o.flags & ucp::kForceImmCmpl) != 0) return refuse(method, {kIoError, ": " + text});
   PyObject* object = new_request();
   UcpRequest& request = *nb::inst_ptr<UcpRequest>(object);
   request.first_failure = kIoError;
@@ -158,13 +111,12 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   const nb::object fast = nb::steal(PySequence_Fast(list, "DATATYPE_IOV: buffer must be a list of buffers"));
   if (!fast.is_valid()) return nullptr;
   auto n = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
-  if (o.has_count) {
-    if (o.count > n) {
-      refuse(kInvalidParam, std::string(method) + ": count is " + std::to_string(o.count) + " and the list has " +
-                                std::to_string(n) + " buffers");
-      return nullptr;
+  if (o.count) {
+    if (*o.count > n) {
+      return refuse(method, {kInvalidParam, ": count is " + std::to_string(*o.count) + " and the list has " +
+                                                std::to_string(n) + " buffers"});
     }
-    n = o.count;
+    n = *o.count;
   }
   std::vector<std::unique_ptr<Buf>> bufs;
   std::vector<const Buf*> pointers;
@@ -172,9 +124,8 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   nb::object delivers;
   std::vector<KeptMemory> kept;
   std::vector<iovec> pieces;
-  EndpointCore* core = ep.worker->nic_ep;
+  EndpointCore* core = worker_of(ep).nic_ep;
   bool device = false;
-  uint64_t total = 0;
   for (size_t i = 0; i < n; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
     if (!by_memh(ep, o, &item, writes, held[i]) || !slice_ok(item, writes, method)) return nullptr;
@@ -184,47 +135,20 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
     if (b->length == 0) continue;
     keep_mapped(ep, *b);
     kept.emplace_back(*b);
-    total += b->length;
     pieces.push_back({b->data, b->length});
     pointers.push_back(b.get());
     bufs.push_back(std::move(b));
   }
-  if (total == 0) {
-    Py_INCREF(g_ucp_done);
-    return g_ucp_done;
-  }
+  if (pieces.empty()) return Py_NewRef(g_ucp_done);
   UcpRkey* rkey;
   uint64_t dest;
   if (!address_of(ep, method, rkey_object, &rkey, &dest)) return nullptr;
-  const size_t parts = (pieces.size() + nic::kIovMax - 1) / nic::kIovMax;
-  // The owner checks each part separately, so refuse a list that passes the end here, before a part that fits is sent.
-  const uint64_t at = remote - rkey->address;
-  if (parts > 1 && (remote < rkey->address || total > rkey->length || at > rkey->length - total)) {
-    return refused_whole(ep, method, kind, rkey, rkey_object, o, remote, total);
-  }
-  uint64_t offset = 0;
-  PyObject* result = launch(ep, method, rkey, rkey_object, o, parts, writes, false, pointers.data(), pointers.size(),
-                            [&](size_t part, uint64_t context, uint64_t flags) {
-                              const size_t first = part * nic::kIovMax;
-                              const std::span local(&pieces[first], std::min(nic::kIovMax, pieces.size() - first));
-                              uint64_t bytes = 0;
-                              for (const iovec& v : local) bytes += v.iov_len;
-                              const wire::RmaRange range{remote + offset + rkey->bias, bytes, rkey->key};
-                              nic::RmaArgs args;
-                              args.kind = kind;
-                              args.dest = dest;
-                              args.local = local;
-                              args.remote = {&range, 1};
-                              args.flags = flags;
-                              args.context = context;
-                              args.device = device ? 0xff : 0;
-                              nic::PostResult r;
-                              {
-                                const ReleasedGil released;
-                                r = core->ep->post(args);
-                              }
-                              if (r.refusal == Refusal::none) offset += bytes;
-                              return r;
+  ucp::Transfer t{.kind = kind, .dest = dest, .remote = remote, .key = rkey, .pieces = pieces, .device = device};
+  if (t.passes_end()) return refused_whole(ep, method, t, rkey, rkey_object, o);
+  PyObject* result = launch(ep, method, rkey, rkey_object, o, t.parts(), writes, false, pointers.data(),
+                            pointers.size(), [&](size_t part, uint64_t context, uint64_t flags) {
+                              const ReleasedGil released;
+                              return t.post(*ep.port->nic, part, context, flags);
                             });
   return delivering(result, std::move(delivers));
 }
@@ -234,7 +158,7 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
 [[gnu::always_inline]] inline PyObject* transfer_plain(PyObject* self, const char* method, OpKind kind,
                                                        PyObject* const* args) {
   UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
-  if (!usable(ep, method, kFeatureRma, "RMA")) [[unlikely]]
+  if (!usable(ep, method, ucp::kFeatureRma)) [[unlikely]]
     return nullptr;
   const bool writes = kind == OpKind::read;
   if (!PyLong_CheckExact(args[1])) return nullptr;
@@ -250,8 +174,8 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
     return nullptr;
   const Buf* bufs[] = {&b};
   return attempt(ep, rkey, args[2], nullptr, false, bufs, 1, [&](uint64_t context, uint64_t flags) {
-    return ep.worker->nic_ep->ep->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, flags, context,
-                                           0, false);
+    return ep.port->nic->post_one(kind, b.data, b.length, dest, remote + rkey->bias, rkey->key, flags, context, 0,
+                                  false);
   });
 }
 

@@ -22,6 +22,11 @@ void refuse(int status, const std::string& message) {
   Py_DECREF(e);
 }
 
+PyObject* refuse(const char* method, const ucp::Refused& why) {
+  refuse(why.status, method + why.text);
+  return nullptr;
+}
+
 // Turns an fi error, raised by a shared function, into a UcsError.
 PyObject* translated() {
   PyObject *type, *value, *trace;
@@ -45,7 +50,7 @@ bool ucp_u64(const char* method, const char* name, PyObject* o, uint64_t* out) {
   return false;
 }
 
-UcpEp::UcpEp(nb::object object, UcpWorker& of) : UcpEpRefs{std::move(object)}, ucp::Endpoint(of), worker(&of) {}
+UcpEp::UcpEp(nb::object object, UcpWorker& of) : UcpEpRefs{std::move(object)}, ucp::Peer(of) {}
 
 namespace {
 
@@ -79,16 +84,8 @@ PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t narg
     }
     PyErr_Clear();  // Context._mem_map explains what is wrong
   }
-  static PyObject* name = PyUnicode_InternFromString("_mem_map");
-  constexpr size_t kArgsMax = 16;
-  const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (static_cast<size_t>(total) >= kArgsMax) {
-    PyErr_SetString(PyExc_TypeError, "mem_map: too many arguments");
-    return nullptr;
-  }
-  PyObject* forwarded[kArgsMax] = {self};
-  std::copy(args, args + total, forwarded + 1);
-  return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
+  static PyObject* const name = interned("_mem_map");
+  return forward(self, name, args, nargs, kwnames);
 }
 
 PyMethodDef g_context_methods[] = {
@@ -219,7 +216,6 @@ void register_ucp(Module& m) {
             new (self.p) UcpEp(worker, *nb::inst_ptr<UcpWorker>(worker));
             self.p->self = self.h.ptr();
             self.p->dest = dest;
-            self.p->fence = self.p->worker->fence_count;
             self.p->watched = watched;
           },
           nb::arg("worker"), nb::arg("dest"), nb::arg("watched"),

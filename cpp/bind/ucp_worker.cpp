@@ -34,18 +34,6 @@ void over(UcpWorker& worker, nb::object object) {
   if (r.cb.is_valid() && !r.freed) worker.to_call.push_back(std::move(object));
 }
 
-// The UCP status of an operation on `ep`. After a connected peer has died the status is the same, whether the operation
-// was under way at that time or later found no endpoint at the address.
-int status_on(UcpWorker& worker, const UcpEp* ep, Status status, std::string& text) {
-  if (ep != nullptr && (status == Status::no_endpoint || status == Status::unreachable)) {
-    if (const Status down = worker.nic_ep->ep->down_status(ep->dest); down != Status::ok) {
-      text += " (the peer was reached before: its process died, closed its NIC, or its host is out of reach)";
-      return ucp::ucs_status(down);
-    }
-  }
-  return ucp::ucs_status(status);
-}
-
 // Takes the current UcsError, as a status and a text.
 int failure_of(std::string& text) {
   PyObject *type, *value, *trace;
@@ -68,7 +56,7 @@ void settle(UcpWorker& worker, uint64_t context, Status status, std::string text
   UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
   int told = kOk;
   if (status != Status::ok) [[unlikely]]
-    told = status_on(worker, static_cast<UcpEp*>(r.ep), status, text);
+    told = ucp::status_on(worker, static_cast<UcpEp*>(r.ep), status, &text);
   if (r.delivers.is_valid() && r.parts == 1) [[unlikely]] {
     const nb::object delivers = std::exchange(r.delivers, nb::object());
     if (told == kOk && r.first_failure == kOk && !deliver(delivers)) told = failure_of(text);
@@ -113,27 +101,12 @@ void follow(UcpWorker& worker, nb::object object, ucp::Worker::Outcome outcome) 
 }
 
 size_t collect(UcpWorker& worker) {
-  constexpr size_t kReadMax = 64;
-  alignas(nic::CqEntry) std::byte room[kReadMax * sizeof(nic::CqEntry)];
-  auto* entries = reinterpret_cast<nic::CqEntry*>(room);
-  nic::Domain* domain = worker.nic_ep->box->domain.get();
-  size_t total = 0;
-  for (;;) {
-    bool error_waits = false, failed = false;
-    nic::CqEntry bad;
-    nic::CqError error;
-    size_t n;
-    {
-      const nic::DomainLock guard(domain);
-      n = worker.cq->cq->read(entries, kReadMax, &error_waits);
-      if (n == 0 && error_waits) failed = worker.cq->cq->read_error(&bad, &error);
-      if (worker.cq->notifier && worker.cq->cq->unread() == 0) worker.cq->notifier->drain();
-    }
-    for (size_t i = 0; i < n; ++i) settle(worker, entries[i].context, Status::ok, {});
-    if (failed) settle(worker, bad.context, error.status, std::move(error.text));
-    if (n == 0 && !failed) break;
-    total += n + (failed ? 1 : 0);
-  }
+  const auto emptied = [&] {
+    if (worker.cq->notifier && worker.queue->unread() == 0) worker.cq->notifier->drain();
+  };
+  size_t total = ucp::take_completions(
+      worker, worker.nic_ep->box->domain.get(), emptied,
+      [&](uint64_t context, Status status, std::string text) { settle(worker, context, status, std::move(text)); });
   if (worker.has_flushes()) [[unlikely]]
     total += end_flushes(worker, worker.end_flushes());
   if (total != 0) tell_others(worker);
@@ -141,10 +114,8 @@ size_t collect(UcpWorker& worker) {
 }
 
 bool worker_usable(UcpWorker& worker, const char* method) {
-  if (worker.closed || worker.nic_ep == nullptr) [[unlikely]] {  // null: __init__() has not run
-    refuse(kInvalidParam, std::string(method) + ": the worker is destroyed\n  try: context.worker_create()");
-    return false;
-  }
+  if (!ucp::is_open(worker)) [[unlikely]]
+    return refuse(method, ucp::why_closed()) != nullptr;
   if (worker.nic_ep->box->forked()) [[unlikely]] {
     refuse(kInvalidParam,
            std::string(method) +
@@ -202,17 +173,8 @@ PyObject* worker_progress(PyObject* self, PyObject*) {
   size_t n = collect(worker);
   if (n == 0 && nic->poll_from_app() != 0) n = collect(worker);
   if (const uint64_t downs = nic->downs(); downs != worker.downs) [[unlikely]] {
-    worker.downs = downs;
-    for (ucp::Endpoint* each : worker.endpoints()) {
-      auto* ep = static_cast<UcpEp*>(each);
-      if (!ep->watched) continue;
-      const Status s = worker.nic_ep->ep->down_status(ep->dest);
-      if (s == Status::ok) continue;
-      if (ep->fail(ucp::ucs_status(s), "the peer's process died, closed its NIC, or its host is out of reach")) {
-        worker.failed.push_back(nb::borrow(ep->self));
-        ++n;
-      }
-    }
+    n += ucp::note_downs(worker, downs,
+                         [&](ucp::Peer& ep) { worker.failed.push_back(nb::borrow(static_cast<UcpEp&>(ep).self)); });
   }
   if (n == 0) {
     if (worker.pacer.due()) [[unlikely]] {
@@ -235,23 +197,16 @@ PyObject* flush(nb::object worker_object, PyObject* ep_object, PyObject* param, 
   UcpOptions o;
   if (!read_options("flush_nbx", param, nullptr, cb, user_data, nullptr, flags_arg, nullptr, o)) return translated();
   if (!worker_usable(worker, "flush_nbx")) return nullptr;
-  if (ep != nullptr && ep->closed()) {
-    refuse(kInvalidParam, "flush_nbx: the endpoint is closed");
-    return nullptr;
-  }
+  if (ep != nullptr && ep->closed()) return refuse("flush_nbx", {kInvalidParam, ": the endpoint is closed"});
   collect(worker);
   nb::object object = nb::steal(worker.spare != nullptr ? std::exchange(worker.spare, nullptr) : new_request());
   UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
   ucp::Failure failure;
-  const auto start = worker.begin_flush(r, ep, (o.flags & kNoImmCmpl) != 0, &failure);
+  const auto start = worker.begin_flush(r, ep, (o.flags & ucp::kNoImmCmpl) != 0, &failure);
   if (start != ucp::Worker::FlushStart::under_way) {
     worker.spare = object.release().ptr();
-    if (start == ucp::Worker::FlushStart::done) {
-      Py_INCREF(g_ucp_done);
-      return g_ucp_done;
-    }
-    refuse(failure.status, "flush_nbx: " + failure.text);
-    return nullptr;
+    if (start == ucp::Worker::FlushStart::done) return Py_NewRef(g_ucp_done);
+    return refuse("flush_nbx", {failure.status, ": " + failure.text});
   }
   r.worker_object = std::move(worker_object);
   if (ep_object != nullptr) r.ep_object = nb::borrow(ep_object);
@@ -274,11 +229,9 @@ PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nar
 PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[4];
   if (!parse(g_flush, args, nargs, kwnames, a)) return nullptr;
-  if (nb::inst_ptr<UcpEp>(self)->worker == nullptr) {  // __init__() has not run
-    refuse(kInvalidParam, "flush_nbx: no endpoint was made\n  try: worker.ep_create(address)");
-    return nullptr;
-  }
-  return flush(nb::inst_ptr<UcpEp>(self)->worker_object, self, a[0], a[1], a[2], a[3]);
+  const UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
+  if (ep.port == nullptr) return refuse("flush_nbx", ucp::why_closed(ep));  // __init__() has not run
+  return flush(ep.worker_object, self, a[0], a[1], a[2], a[3]);
 }
 
 namespace {
@@ -414,6 +367,8 @@ void register_ucp_worker(Module& m) {
             self->cq_object = std::move(cq);
             self->av_object = std::move(av);
             self->ep_object = std::move(ep);
+            self->nic = self->nic_ep->ep.get();
+            self->queue = self->cq->cq.get();
             self->features = features;
             self->downs = self->nic_ep->box->domain->nic()->downs();
           },

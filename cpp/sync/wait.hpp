@@ -2,9 +2,12 @@
 // then sleeps on the object's words. No processor time, but for one look in a quarter of a second.
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdint>
 
+#include "base/backoff.hpp"
 #include "base/cache.hpp"
 #include "sync/object.hpp"
 
@@ -27,6 +30,51 @@ class Slices {
  private:
   uint64_t slice_ns_ = kSliceNsMin;
 };
+
+// A call that waits for nothing but its turn to change the object.
+inline Outcome do_now(const Object& object, Call& call, World& world) noexcept {
+  for (;;) {
+    const Outcome outcome = step(object, call, world);
+    if (outcome != Outcome::busy) return outcome;
+    call.look = true;
+    sched_yield();
+  }
+}
+
+// The last look of a call whose time is over: waits at most a second for its turn.
+inline Outcome last_look(const Object& object, Call& call, World& world) noexcept {
+  constexpr int kTries = 20'000;
+  Backoff backoff(0, 0);
+  call.look = true;  // who is in the way may have ended just now
+  for (int i = 0;; ++i) {
+    const Outcome outcome = step(object, call, world);
+    if (outcome != Outcome::busy || i == kTries) return outcome;
+    backoff.pause();
+  }
+}
+
+// A party that waits no longer leaves its barrier. done: the last one has come just now; `again`: the party has left.
+inline Outcome leave(const Object& object, Call& call, World& world) noexcept {
+  Call leaving = call;
+  leaving.op = Op::withdraw;
+  (void)do_now(object, leaving, world);
+  if (leaving.value == 0) return Outcome::again;
+  call.value = leaving.value2;
+  return Outcome::done;
+}
+
+// Takes a lock that another process has, if the process releases it within about 1 us, as at the end of a short block.
+// Not if a thread of this process has it: the thread may need what the caller holds to release it.
+[[gnu::noinline]] inline bool take_soon(Head& head, uint64_t mine) noexcept {
+  constexpr int kLooks = 64;
+  for (int look = 0; look < kLooks; ++look) {
+    const uint64_t word = head.word.load(std::memory_order_relaxed);
+    if ((word & kMarked) != 0 || (word & kHolderMask) == mine) return false;
+    if (!is_held(word) && take_lock(head, mine)) return true;
+    cpu_relax();
+  }
+  return false;
+}
 
 // One slice. `again` or `busy`: the caller continues, after it has checked the clock, signals, and whether the object
 // still has an owner. Without the GIL.

@@ -1674,16 +1674,6 @@ def has_vni(nic: int, vni: int) -> bool:
     True if an endpoint of this user, in any process of this host, has this NIC and VNI.
     """
 
-def probe_socket_pingpong(fd: int, rounds: int, size: int, first: bool, timeout: float = 10.0) -> float:
-    """
-    Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.
-    """
-
-def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeout: float = 10.0) -> float:
-    """
-    Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.
-    """
-
 class Numbers:
     """
     A pool of the numbers from 0 to count - 1. Its calls are atomic, because they hold the GIL.
@@ -3909,6 +3899,16 @@ def probe_pingpong(word: object, rounds: int, first: bool, timeout: float = 10.0
     """
     Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.
     Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.
+    """
+
+def probe_socket_pingpong(fd: int, rounds: int, size: int, first: bool, timeout: float = 10.0) -> float:
+    """
+    Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.
+    """
+
+def probe_socket_stream(fd: int, buffer: object, rounds: int, send: bool, timeout: float = 10.0) -> float:
+    """
+    Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.
     """
 
 def poll_u64(obj: object, offset: int, value: int, timeout: float) -> bool:

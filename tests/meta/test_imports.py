@@ -23,11 +23,12 @@ CPP_BELOW: dict[str, set[str]] = {
     "mem": {"base", "wire"},
     "link": {"base", "wire", "ring", "mem"},  # mem: a peer's memory view is made of mem's tables
     "nic": {"base", "wire", "ring", "sync", "mem", "link"},
-    "call": {"base", "wire", "mem", "nic"},  # the calls of an endpoint, checked by its provider's rules
+    # The calls of an endpoint, checked by its provider's rules; sync: calls on objects that an owner's NIC does.
+    "call": {"base", "wire", "sync", "mem", "nic"},
     "array": {"base", "nic"},  # what an index selects of another process's array, and copies of it
     "host": {"base", "wire", "ring", "sync", "mem", "link", "nic"},  # the composition root
     "ofi": set(),  # a real libfabric's structs, the library, and the contexts of its operations
-    "ucp": {"base"},  # UCP's requests and flushes: a state machine that knows neither the NIC nor Python
+    "ucp": {"base", "wire", "nic"},  # UCP's operations; worker.hpp and what it includes know base alone
     # Front files and library of the providers for C programs; of ofi the structs alone.
     "provider": {"base", "wire", "mem", "nic", "call", "host", "ofi"},
     # Nothing includes bind or provider.

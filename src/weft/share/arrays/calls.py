@@ -54,7 +54,7 @@ CALL_BYTES_MAX = 4096 - _REQUEST.size
 """Bytes that a request or an answer can carry."""
 # Further outcomes of SyncCore._ask: no lane is idle; the lane has an error; no answer came.
 _NO_LANE, _FAILED, _SILENT = 102, 103, 104
-# The other outcomes are as in cpp/bind/asking.cpp.
+# The other outcomes are as in cpp/call/ask.hpp.
 RENEW_S = 5.0
 """A parked call is canceled and asked again after so many seconds. So a signal that was lost with a process, and a
 process whose end nobody reported, delay a call no longer than that."""

@@ -1,0 +1,117 @@
+// tests/cpp/test_sync_deed.cpp: what undoes a call whose caller an exception has ended (sync/deed.hpp).
+#include "sync/deed.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using namespace weft::sync;
+using Settled = std::tuple<Op, uint64_t, uint64_t>;
+
+/// Who undoes: writes down the calls, and refuses what `refused` names.
+struct Undoer {
+  std::vector<Settled> calls;
+  std::vector<Settled> refused;
+  bool record = false, kept = false, puts_back = true, rescues = true;
+  uint64_t rescued = 0;
+
+  bool settle(Op op, uint64_t a, uint64_t b) {
+    calls.emplace_back(op, a, b);
+    return std::find(refused.begin(), refused.end(), calls.back()) == refused.end();
+  }
+  [[nodiscard]] bool has_record() const { return record; }
+  void keep() { kept = true; }
+  bool put_back(uint64_t type) {
+    calls.emplace_back(Op::put_back, type, 0);
+    return puts_back;
+  }
+  void rescue(uint64_t slot, uint64_t place, uint64_t length) {
+    rescued = slot * 100 + place * 10 + length;
+    record = rescues;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(sync_deed)
+
+BOOST_AUTO_TEST_CASE(test_a_lock_of_the_dead_and_a_permit_are_released_as_they_were) {
+  Taken taken;
+  taken.note(Op::take, 1, 0, 77, 0, 0, false);
+  Undoer lock, semaphore;
+  undo(taken, false, lock);
+  undo(taken, true, semaphore);
+  BOOST_TEST((lock.calls == std::vector<Settled>{{Op::release, 77, 0}}));
+  BOOST_TEST((semaphore.calls == std::vector<Settled>{{Op::release, 1, 0}}));
+}
+
+BOOST_AUTO_TEST_CASE(test_a_slot_to_write_is_freed_unless_it_was_committed) {
+  Taken taken;
+  taken.note(Op::reserve, 0, 5, 6, 0, 0, false);
+  Undoer freed, none;
+  undo(taken, false, freed);
+  BOOST_TEST((freed.calls == std::vector<Settled>{{Op::free_slot, 5, 0}}));
+  taken.note(Op::commit, 5, 0, 0, 0, 0, false);
+  undo(taken, false, none);
+  BOOST_TEST(none.calls.empty());
+}
+
+BOOST_AUTO_TEST_CASE(test_a_claimed_record_becomes_the_first_again_or_is_kept) {
+  Taken taken;
+  taken.note(Op::claim, 0, 5, 6, 9, 7, false);
+  Undoer first;
+  undo(taken, false, first);
+  BOOST_TEST((first.calls == std::vector<Settled>{{Op::free_slot, 5, 1}}));
+  BOOST_TEST(!first.kept);
+  Undoer late;  // others have taken later records
+  late.refused = {{Op::free_slot, 5, 1}};
+  undo(taken, false, late);
+  BOOST_TEST(late.rescued == 5 * 100 + 6 * 10 + 7U);
+  BOOST_TEST(late.kept);
+  Undoer has;  // the record has been read already: its slot is only freed
+  has.refused = late.refused;
+  has.record = true;
+  undo(taken, false, has);
+  BOOST_TEST((has.calls.back() == Settled{Op::free_slot, 5, 0}));
+  BOOST_TEST(has.kept);
+  BOOST_TEST(has.rescued == 0U);
+  Undoer lost;
+  lost.refused = late.refused;
+  lost.rescues = false;
+  undo(taken, false, lost);
+  BOOST_TEST(!lost.kept);
+}
+
+BOOST_AUTO_TEST_CASE(test_a_record_that_was_read_and_freed_is_put_back_or_kept) {
+  for (const bool puts_back : {true, false}) {
+    Taken taken;
+    taken.note(Op::claim, 0, 5, 6, 9, 7, false);
+    taken.note(Op::free_slot, 4, 0, 0, 0, 0, true);  // of another record
+    BOOST_TEST((taken.op == Op::claim));
+    taken.note(Op::free_slot, 5, 0, 0, 0, 0, true);
+    Undoer undoer;
+    undoer.record = true;
+    undoer.puts_back = puts_back;
+    undo(taken, false, undoer);
+    BOOST_TEST((undoer.calls == std::vector<Settled>{{Op::put_back, 9, 0}}));
+    BOOST_TEST(undoer.kept == !puts_back);
+  }
+  Taken taken;
+  taken.note(Op::claim, 0, 5, 6, 9, 7, false);
+  taken.note(Op::free_slot, 5, 0, 0, 0, 0, false);
+  BOOST_TEST((taken.op == Op{}));
+}
+
+BOOST_AUTO_TEST_CASE(test_calls_that_take_nothing_are_not_undone) {
+  Taken taken;
+  for (const Op op : {Op::look, Op::set, Op::wait, Op::put, Op::get}) taken.note(op, 1, 2, 3, 4, 5, true);
+  Undoer undoer;
+  undo(taken, false, undoer);
+  BOOST_TEST(undoer.calls.empty());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
