@@ -2,7 +2,6 @@
 #include <cstring>
 
 #include "provider/objects.hpp"
-#include "provider/wait.hpp"
 
 namespace weft::provider {
 
