@@ -8,6 +8,47 @@
 
 namespace weft::bind {
 
+// The entries of a list that a call uses: as many as its argument for their number says, or all.
+struct Entries {
+  nb::object list;
+  size_t count = 0;
+  // remote: of remote pieces, not of buffers. False with an error set.
+  bool take(PyObject* from, PyObject* count_arg, bool remote, const char* method);
+  PyObject* operator[](size_t i) const { return PySequence_Fast_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i)); }
+};
+
+// An entry of a list of buffers: a buffer, or an object with .addr and .count, in elements of `element` bytes.
+struct BufEntry {
+  BufEntry(PyObject* item, size_t element);
+  // Shortens the buffer, which was taken, to the entry's elements. False with an error set.
+  bool shorten(Buf* b, const char* method, uint64_t datatype) const;
+  PyObject* buffer;  // the item keeps the memory alive, even if the buffer is a temporary attribute of the item
+
+ private:
+  size_t element_;
+  nb::object addr_, elements_;
+};
+
+// A remote piece: an object with .addr, .len (of an atomic: .count, in elements) and .key, or a triple.
+bool remote_piece(PyObject* item, bool atomic, const char* method, uint64_t* addr, uint64_t* length, uint64_t* key);
+
+// The descriptors of `count` buffers: f(descriptor, i). descs: a sequence of them, or, with `same`, one for all.
+template <typename F>
+bool each_desc(PyObject* descs, bool same, size_t count, const char* method, F&& f) {
+  const nb::object list = same ? nb::object() : nb::steal(PySequence_Fast(descs, "desc must be a sequence"));
+  if (!same && !list.is_valid()) return false;
+  const size_t given = same ? count : static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
+  if (given < count) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": desc has " + std::to_string(given) + " entries for " +
+                                   std::to_string(count) + " buffers: give one for each, or None in its place");
+    return false;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (!f(same ? descs : PySequence_Fast_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i)), i)) return false;
+  }
+  return true;
+}
+
 // A list of buffers: the application's objects, and their form for cpp/call.
 struct BufList {
   std::array<Buf, nic::kIovMax> bufs;
@@ -27,10 +68,12 @@ struct BufList {
   [[nodiscard]] uint64_t total() const;  // bytes; saturates
 };
 
+constexpr const char* kMsgTypes = "fi.MsgRma (fi.MsgAtomic for atomics)";
+
 // An attribute of a message struct, as an owned reference.
 struct Attr {
   // expected: the struct that the call takes, for the text of the error.
-  explicit Attr(PyObject* owner, const char* name, const char* expected = "fi.MsgRma (fi.MsgAtomic for atomics)")
+  explicit Attr(PyObject* owner, const char* name, const char* expected = kMsgTypes)
       : value(PyObject_GetAttrString(owner, name)) {
     if (value == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError)) {
       PyErr_Format(PyExc_TypeError, "msg must be an %s: %R has no attribute '%s'", expected, owner, name);

@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "bind/arglist.hpp"
+#include "bind/atomic_args.hpp"
 #include "bind/deferred.hpp"
 
 namespace weft::bind {
@@ -47,18 +47,9 @@ bool read_numbers(const char* method, PyObject* datatype, PyObject* op, PyObject
 
 // ---- one buffer ----------------------------------------------------------------------------------------------------
 
-// The arguments of a call with one buffer of each kind; null where absent.
-struct OneAtomic {
-  PyObject *buf = nullptr, *desc = nullptr;
-  PyObject *compare = nullptr, *compare_desc = nullptr;
-  PyObject *result = nullptr, *result_desc = nullptr;
-  PyObject *dest = nullptr, *addr = nullptr, *key = nullptr;
-  PyObject *datatype = nullptr, *op = nullptr;
-  PyObject *context = nullptr, *count = nullptr;
-};
-
 // HOT.
-PyObject* one_atomic(EndpointCore* core, const char* method, AtomicFamily family, const OneAtomic& p, bool inject) {
+PyObject* one_atomic(PyObject* self, const char* method, AtomicFamily family, const OneAtomic& p, bool inject) {
+  EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
   call::Atomic a;
@@ -100,95 +91,11 @@ PyObject* one_atomic(EndpointCore* core, const char* method, AtomicFamily family
   a.remote = {&range, 1};
   a.whole = true;
   const Buf* results[] = {&result};
-  return run(core, method, a, p.context, results);
-}
-
-Signature g_atomic{
-    "atomic", {"buf", "desc", "dest_addr", "addr", "key", "datatype", "op", "context", "count"}, 8, 1, {}};
-Signature g_inject_atomic{"inject_atomic", {"buf", "dest_addr", "addr", "key", "datatype", "op", "count"}, 6, 1, {}};
-Signature g_fetch_atomic{
-    "fetch_atomic",
-    {"buf", "desc", "result", "result_desc", "dest_addr", "addr", "key", "datatype", "op", "context", "count"},
-    10,
-    0,
-    {}};
-Signature g_compare_atomic{"compare_atomic",
-                           {"buf", "desc", "compare", "compare_desc", "result", "result_desc", "dest_addr", "addr",
-                            "key", "datatype", "op", "context", "count"},
-                           12,
-                           0,
-                           {}};
-
-}  // namespace
-
-PyObject* ep_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[9];
-  if (!parse(g_atomic, args, nargs, kwnames, a)) return nullptr;
-  OneAtomic p;
-  const auto& [buf, desc, dest_addr, addr, key, datatype, op, context, count] = a;
-  if (!present("atomic", {{dest_addr, "dest_addr"}, {datatype, "datatype"}, {op, "op"}})) return nullptr;
-  p.buf = buf, p.desc = desc, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op;
-  p.context = context, p.count = count;
-  return one_atomic(self_of(self), "atomic", AtomicFamily::base, p, false);
-}
-PyObject* ep_inject_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[7];
-  if (!parse(g_inject_atomic, args, nargs, kwnames, a)) return nullptr;
-  OneAtomic p;
-  const auto& [buf, dest_addr, addr, key, datatype, op, count] = a;
-  if (!present("inject_atomic", {{dest_addr, "dest_addr"}, {datatype, "datatype"}, {op, "op"}})) return nullptr;
-  p.buf = buf, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op, p.count = count;
-  const nb::object context = inject_context(self);
-  p.context = context.ptr();
-  return one_atomic(self_of(self), "inject_atomic", AtomicFamily::base, p, true);
-}
-PyObject* ep_fetch_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[11];
-  if (!parse(g_fetch_atomic, args, nargs, kwnames, a)) return nullptr;
-  OneAtomic p;
-  const auto& [buf, desc, result, result_desc, dest_addr, addr, key, datatype, op, context, count] = a;
-  if (!present("fetch_atomic",
-               {{buf, "buf"}, {result, "result"}, {dest_addr, "dest_addr"}, {datatype, "datatype"}, {op, "op"}})) {
-    return nullptr;
-  }
-  p.buf = buf, p.desc = desc, p.result = result, p.result_desc = result_desc, p.dest = dest_addr, p.addr = addr;
-  p.key = key, p.datatype = datatype, p.op = op, p.context = context, p.count = count;
-  return one_atomic(self_of(self), "fetch_atomic", AtomicFamily::fetch, p, false);
-}
-PyObject* ep_compare_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[13];
-  if (!parse(g_compare_atomic, args, nargs, kwnames, a)) return nullptr;
-  OneAtomic p;
-  const auto& [buf, desc, compare, compare_desc, result, result_desc, dest_addr, addr, key, datatype, op, context,
-               count] = a;
-  if (!present("compare_atomic", {{buf, "buf"},
-                                  {compare, "compare"},
-                                  {result, "result"},
-                                  {dest_addr, "dest_addr"},
-                                  {datatype, "datatype"},
-                                  {op, "op"}})) {
-    return nullptr;
-  }
-  p.buf = buf, p.desc = desc, p.compare = compare, p.compare_desc = compare_desc, p.result = result;
-  p.result_desc = result_desc, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op;
-  p.context = context, p.count = count;
-  return one_atomic(self_of(self), "compare_atomic", AtomicFamily::compare, p, false);
+  const nb::object own = inject ? inject_context(self) : nb::object();
+  return run(core, method, a, inject ? own.ptr() : p.context, results);
 }
 
 // ---- lists and messages --------------------------------------------------------------------------------------------
-
-namespace {
-
-// The arguments of a call with lists. The ranges are in `rma`, or addr and key describe the only one.
-struct ListAtomic {
-  PyObject *iov = nullptr, *iov_count = nullptr, *desc = nullptr;
-  PyObject *comparev = nullptr, *compare_desc = nullptr;
-  PyObject *resultv = nullptr, *result_desc = nullptr;
-  PyObject *dest = nullptr, *addr = nullptr, *key = nullptr;
-  PyObject *rma = nullptr, *rma_count = nullptr;
-  PyObject *datatype = nullptr, *op = nullptr;
-  PyObject *context = nullptr, *data = nullptr;
-};
 
 PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily family, const ListAtomic& p,
                       std::optional<uint64_t> flags, bool message, Deferral* later = nullptr) {
@@ -236,116 +143,27 @@ PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily famil
   return run(core, method, a, p.context, {result.pointers.data(), result.count});
 }
 
-Signature g_atomicv{"atomicv", {"iov", "desc", "dest_addr", "addr", "key", "datatype", "op", "context"}, 8, 1, {}};
-Signature g_fetch_atomicv{
-    "fetch_atomicv",
-    {"iov", "desc", "resultv", "result_desc", "dest_addr", "addr", "key", "datatype", "op", "context"},
-    10,
-    1,
-    {}};
-Signature g_compare_atomicv{"compare_atomicv",
-                            {"iov", "desc", "comparev", "compare_desc", "resultv", "result_desc", "dest_addr", "addr",
-                             "key", "datatype", "op", "context"},
-                            12,
-                            1,
-                            {}};
-
 }  // namespace
 
-PyObject* ep_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[8];
-  if (!parse(g_atomicv, args, nargs, kwnames, a)) return nullptr;
-  ListAtomic p;
-  const auto& [iov, desc, dest_addr, addr, key, datatype, op, context] = a;
-  if (!present("atomicv", {{dest_addr, "dest_addr"}, {datatype, "datatype"}, {op, "op"}})) return nullptr;
-  p.iov = iov, p.desc = desc, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op;
-  p.context = context;
-  EndpointCore* core = self_of(self);
-  return list_atomic(core, "atomicv", AtomicFamily::base, p, std::nullopt, false);
-}
-PyObject* ep_fetch_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[10];
-  if (!parse(g_fetch_atomicv, args, nargs, kwnames, a)) return nullptr;
-  ListAtomic p;
-  const auto& [iov, desc, resultv, result_desc, dest_addr, addr, key, datatype, op, context] = a;
-  if (!present("fetch_atomicv", {{resultv, "resultv"}, {dest_addr, "dest_addr"}, {datatype, "datatype"}, {op, "op"}})) {
-    return nullptr;
-  }
-  p.iov = iov, p.desc = desc, p.resultv = resultv, p.result_desc = result_desc, p.dest = dest_addr, p.addr = addr;
-  p.key = key, p.datatype = datatype, p.op = op, p.context = context;
-  EndpointCore* core = self_of(self);
-  return list_atomic(core, "fetch_atomicv", AtomicFamily::fetch, p, std::nullopt, false);
-}
-PyObject* ep_compare_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[12];
-  if (!parse(g_compare_atomicv, args, nargs, kwnames, a)) return nullptr;
-  ListAtomic p;
-  const auto& [iov, desc, comparev, compare_desc, resultv, result_desc, dest_addr, addr, key, datatype, op, context] =
-      a;
-  if (!present("compare_atomicv", {{comparev, "comparev"},
-                                   {resultv, "resultv"},
-                                   {dest_addr, "dest_addr"},
-                                   {datatype, "datatype"},
-                                   {op, "op"}})) {
-    return nullptr;
-  }
-  p.iov = iov, p.desc = desc, p.comparev = comparev, p.compare_desc = compare_desc, p.resultv = resultv;
-  p.result_desc = result_desc, p.dest = dest_addr, p.addr = addr, p.key = key, p.datatype = datatype, p.op = op;
-  p.context = context;
-  EndpointCore* core = self_of(self);
-  return list_atomic(core, "compare_atomicv", AtomicFamily::compare, p, std::nullopt, false);
+PyObject* atomic_msg(EndpointCore* core, const char* method, AtomicFamily family, ListAtomic p, Deferral* later) {
+  uint64_t flags = 0;
+  if (!to_u64(p.flags, &flags, method, "flags")) return nullptr;
+  const AtomicFields fields(p.msg, kMsgTypes);
+  return fields.read(&p) ? list_atomic(core, method, family, p, flags, true, later) : nullptr;
 }
 
 namespace {
 
-Signature g_atomicmsg{"atomicmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_fetch_atomicmsg{"fetch_atomicmsg", {"msg", "resultv", "result_desc", "flags"}, 4, 2, {}};
-Signature g_compare_atomicmsg{
-    "compare_atomicmsg", {"msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"}, 6, 2, {}};
+PyObject* list_call(PyObject* self, const char* method, AtomicFamily family, const ListAtomic& p) {
+  return list_atomic(self_of(self), method, family, p, std::nullopt, false);
+}
+PyObject* message_call(PyObject* self, const char* method, AtomicFamily family, const ListAtomic& p) {
+  return atomic_msg(self_of(self), method, family, p);
+}
 
 }  // namespace
 
-PyObject* atomic_msg(EndpointCore* core, const char* method, AtomicFamily family, PyObject* msg, PyObject* flags_arg,
-                     const AtomicLists& lists, Deferral* later) {
-  ListAtomic p;
-  p.comparev = lists.comparev, p.compare_desc = lists.compare_desc;
-  p.resultv = lists.resultv, p.result_desc = lists.result_desc;
-  uint64_t flags = 0;
-  if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
-  const Attr iov(msg, "msg_iov"), iov_count(msg, "iov_count"), rma(msg, "rma_iov"), rma_count(msg, "rma_iov_count"),
-      addr(msg, "addr"), desc(msg, "desc"), context(msg, "context"), data(msg, "data"), datatype(msg, "datatype"),
-      op(msg, "op");
-  for (const Attr* a : {&iov, &iov_count, &rma, &rma_count, &addr, &desc, &context, &data, &datatype, &op}) {
-    if (a->value == nullptr) return nullptr;
-  }
-  p.iov = iov.value, p.iov_count = iov_count.value, p.desc = desc.value;
-  p.rma = rma.value, p.rma_count = rma_count.value;
-  p.dest = addr.value, p.datatype = datatype.value, p.op = op.value;
-  p.context = context.value, p.data = data.value;
-  return list_atomic(core, method, family, p, flags, true, later);
-}
-
-PyObject* ep_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse(g_atomicmsg, args, nargs, kwnames, a)) return nullptr;
-  const auto& [msg, flags] = a;
-  return atomic_msg(self_of(self), "atomicmsg", AtomicFamily::base, msg, flags, {});
-}
-PyObject* ep_fetch_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse(g_fetch_atomicmsg, args, nargs, kwnames, a)) return nullptr;
-  const auto& [msg, resultv, result_desc, flags] = a;
-  const AtomicLists lists{.resultv = resultv, .result_desc = result_desc};
-  return atomic_msg(self_of(self), "fetch_atomicmsg", AtomicFamily::fetch, msg, flags, lists);
-}
-PyObject* ep_compare_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[6];
-  if (!parse(g_compare_atomicmsg, args, nargs, kwnames, a)) return nullptr;
-  const auto& [msg, comparev, compare_desc, resultv, result_desc, flags] = a;
-  if (!present("compare_atomicmsg", {{resultv, "resultv"}})) return nullptr;
-  const AtomicLists lists{comparev, compare_desc, resultv, result_desc};
-  return atomic_msg(self_of(self), "compare_atomicmsg", AtomicFamily::compare, msg, flags, lists);
-}
+WEFT_ATOMIC_METHODS(ep_, AtomicFamily, one_atomic, list_call, message_call)
 
 void register_atomic(Module& m) {
   m.def(

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "bind/collective_args.hpp"
 #include "bind/ep.hpp"
 #include "bind/reduction.hpp"
 #include "nic/group.hpp"
@@ -63,15 +64,7 @@ const char* state_of(nic::Group::State state) {
   return "closed";
 }
 
-// The arguments of a call; null where absent.
-struct Call {
-  PyObject *buf = nullptr, *count = nullptr, *desc = nullptr;
-  PyObject *result = nullptr, *result_desc = nullptr;
-  PyObject *coll_addr = nullptr, *root = nullptr;
-  PyObject *datatype = nullptr, *op = nullptr, *flags = nullptr, *context = nullptr;
-};
-
-bool to_datatype(const char* method, const Call& c, PyObject* array, nic::Datatype* out) {
+bool to_datatype(const char* method, const CollectiveArgs& c, PyObject* array, nic::Datatype* out) {
   uint64_t number = 0;
   if (c.datatype == nullptr || c.datatype == Py_None) {
     if (!datatype_of(method, array, &number)) return false;
@@ -85,7 +78,7 @@ bool to_datatype(const char* method, const Call& c, PyObject* array, nic::Dataty
   return true;
 }
 
-bool to_flags(const EndpointCore* core, const char* method, const Call& c, uint64_t* out) {
+bool to_flags(const EndpointCore* core, const char* method, const CollectiveArgs& c, uint64_t* out) {
   *out = core->ep->config().tx_op_flags & nic::flag::kCompletion;
   if (c.flags == nullptr || c.flags == Py_None) return true;
   if (!to_u64(c.flags, out, method, "flags")) return false;
@@ -184,11 +177,11 @@ PyObject* post(EndpointCore* core, const char* method, nic::Group& group, nic::R
   return nullptr;
 }
 
-PyObject* barrier(PyObject* self, const char* method, const Call& c) {
+PyObject* barrier(PyObject* self, const char* method, const CollectiveArgs& c) {
   EndpointCore* core = self_of(self);
   nic::ReduceArgs args;
   if (!open_and_usable(core, method) || !to_flags(core, method, c, &args.flags)) return nullptr;
-  const auto group = group_of(core, method, c.coll_addr);
+  const auto group = group_of(core, method, c.group);
   if (!group) return nullptr;
   args.mine = nic::contribution(ReduceOp::barrier, nic::Datatype::uint8, nullptr, 0);
   return post(core, method, *group, args, nullptr, c.context);
@@ -213,8 +206,8 @@ bool to_root(const char* method, const nic::Group& group, PyObject* root, bool* 
 }
 
 // Elements of a call, and their bytes.
-bool to_bytes(const char* method, const Call& c, ReduceOp op, nic::Datatype datatype, size_t length, uint64_t* count,
-              size_t* bytes) {
+bool to_bytes(const char* method, const CollectiveArgs& c, ReduceOp op, nic::Datatype datatype, size_t length,
+              uint64_t* count, size_t* bytes) {
   if (c.count == nullptr || c.count == Py_None) {
     const bool one = op == ReduceOp::repsum || op == ReduceOp::int_minmaxloc || op == ReduceOp::float_minmaxloc ||
                      op == ReduceOp::float_minmaxnumloc;
@@ -233,7 +226,7 @@ bool to_bytes(const char* method, const Call& c, ReduceOp op, nic::Datatype data
 }
 
 // fi_cxi(7): an allreduce with FI_BOR to which all members but the root give zeros.
-PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
+PyObject* broadcast(PyObject* self, const char* method, const CollectiveArgs& c) {
   EndpointCore* core = self_of(self);
   nic::ReduceArgs args;
   if (!open_and_usable(core, method) || !needed(method, "buf", c.buf)) return nullptr;
@@ -249,7 +242,7 @@ PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
     fail(fi_err::kEINVAL, method, "flags MORE and PRE_REDUCED are of reductions");
     return nullptr;
   }
-  const auto group = group_of(core, method, c.coll_addr);
+  const auto group = group_of(core, method, c.group);
   bool is_root = false;
   if (!group || !to_root(method, *group, c.root, &is_root)) return nullptr;
   if (!is_root && buf.readonly) {
@@ -266,7 +259,7 @@ PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
 }
 
 // rooted: fi_reduce, whose result only the root receives.
-PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c) {
+PyObject* reduce(PyObject* self, const char* method, bool rooted, const CollectiveArgs& c) {
   EndpointCore* core = self_of(self);
   if (!open_and_usable(core, method)) return nullptr;
   const bool accelerated = core->ep->config().accelerated;
@@ -330,7 +323,7 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c)
     }
     args.mine = nic::contribution(*found, datatype, buf.data, count);
   }
-  const auto group = group_of(core, method, c.coll_addr);
+  const auto group = group_of(core, method, c.group);
   if (!group) return nullptr;
   bool receives = true;
   if (rooted && !to_root(method, *group, c.root, &receives)) return nullptr;
@@ -348,23 +341,6 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c)
   }
   return post(core, method, *group, args, receives ? &result : nullptr, c.context);
 }
-
-Signature g_barrier{"barrier", {"coll_addr", "context", "flags"}, 2, 0, {}};
-Signature g_barrier2{"barrier2", {"coll_addr", "flags", "context"}, 3, 0, {}};
-Signature g_broadcast{
-    "broadcast", {"buf", "count", "desc", "coll_addr", "root_addr", "datatype", "flags", "context"}, 8, 1, {}};
-Signature g_reduce{
-    "reduce",
-    {"buf", "count", "desc", "result", "result_desc", "coll_addr", "root_addr", "datatype", "op", "flags", "context"},
-    11,
-    1,
-    {}};
-Signature g_allreduce{
-    "allreduce",
-    {"buf", "count", "desc", "result", "result_desc", "coll_addr", "datatype", "op", "flags", "context"},
-    10,
-    1,
-    {}};
 
 }  // namespace
 
@@ -393,63 +369,7 @@ bool datatype_of(const char* method, PyObject* array, uint64_t* out) {
   return false;
 }
 
-PyObject* ep_barrier(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[3];
-  if (!parse(g_barrier, args, nargs, kwnames, a)) return nullptr;
-  return barrier(self, "barrier", {.coll_addr = a[0], .flags = a[2], .context = a[1]});
-}
-PyObject* ep_barrier2(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[3];
-  if (!parse(g_barrier2, args, nargs, kwnames, a)) return nullptr;
-  return barrier(self, "barrier2", {.coll_addr = a[0], .flags = a[1], .context = a[2]});
-}
-PyObject* ep_broadcast(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[8];
-  if (!parse(g_broadcast, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, count, desc, coll_addr, root_addr, datatype, flags, context] = a;
-  return broadcast(self, "broadcast",
-                   {.buf = buf,
-                    .count = count,
-                    .desc = desc,
-                    .coll_addr = coll_addr,
-                    .root = root_addr,
-                    .datatype = datatype,
-                    .flags = flags,
-                    .context = context});
-}
-PyObject* ep_reduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[11];
-  if (!parse(g_reduce, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, count, desc, result, result_desc, coll_addr, root_addr, datatype, op, flags, context] = a;
-  return reduce(self, "reduce", true,
-                {.buf = buf,
-                 .count = count,
-                 .desc = desc,
-                 .result = result,
-                 .result_desc = result_desc,
-                 .coll_addr = coll_addr,
-                 .root = root_addr,
-                 .datatype = datatype,
-                 .op = op,
-                 .flags = flags,
-                 .context = context});
-}
-PyObject* ep_allreduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[10];
-  if (!parse(g_allreduce, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, count, desc, result, result_desc, coll_addr, datatype, op, flags, context] = a;
-  return reduce(self, "allreduce", false,
-                {.buf = buf,
-                 .count = count,
-                 .desc = desc,
-                 .result = result,
-                 .result_desc = result_desc,
-                 .coll_addr = coll_addr,
-                 .datatype = datatype,
-                 .op = op,
-                 .flags = flags,
-                 .context = context});
-}
+WEFT_COLLECTIVE_METHODS(ep_)
 
 void register_collective(Module& m) {
   using Address = std::tuple<uint32_t, uint32_t, uint16_t>;

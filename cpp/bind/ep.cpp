@@ -88,16 +88,6 @@ bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool w
   return refuse(core, method, why);
 }
 
-bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args) {
-  for (const auto& [value, name] : args) {
-    if (value == nullptr) {
-      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", method, name);
-      return false;
-    }
-  }
-  return true;
-}
-
 EndpointCore::~EndpointCore() {
   const Seam seam;
   if (!box || !ep || box->forked()) return;

@@ -104,7 +104,6 @@ PyObject* check_and_post(EndpointCore* core, const char* method, Call& c, PyObje
 }
 // Converts addr and key; both are required, because a transfer without a key would access the region with key 0.
 bool target_ok(const char* method, PyObject* addr, PyObject* key, uint64_t* addr_out, uint64_t* key_out);
-bool present(const char* method, std::initializer_list<std::pair<PyObject*, const char*>> args);
 
 // Converts a buffer's descriptor argument; false with a Python error set.
 bool convert_desc_slow(EndpointCore* core, PyObject* desc, const char* method, call::Local* local);
@@ -168,11 +167,9 @@ PyObject* ep_allreduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 // The calls above whose arguments are a message struct; later: they are queued, and nothing is posted.
 PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags, bool data,
                        Deferral* later = nullptr);
-struct AtomicLists {
-  PyObject *comparev = nullptr, *compare_desc = nullptr, *resultv = nullptr, *result_desc = nullptr;
-};
-PyObject* atomic_msg(EndpointCore* core, const char* method, nic::AtomicFamily family, PyObject* msg, PyObject* flags,
-                     const AtomicLists& lists, Deferral* later = nullptr);
+struct ListAtomic;  // atomic_args.hpp
+PyObject* atomic_msg(EndpointCore* core, const char* method, nic::AtomicFamily family, ListAtomic p,
+                     Deferral* later = nullptr);
 // With remote data, whether or not the ...msg call itself takes REMOTE_CQ_DATA.
 PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_tsenddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);

@@ -21,7 +21,7 @@ bool tag_ok(const char* method, const PyObject* tag) {
 }
 
 // Takes one buffer; None is no buffer.
-bool take_one(EndpointCore* core, const char* method, const OneMessage& m, bool writable, Buf* b, call::Local* local,
+bool take_one(EndpointCore* core, const char* method, const MessageArgs& m, bool writable, Buf* b, call::Local* local,
               size_t* count) {
   if (m.buf == Py_None) {
     uint64_t n = 0;
@@ -83,7 +83,7 @@ PyObject* check_and_receive(EndpointCore* core, const char* method, call::Receiv
 // ---- one buffer ----------------------------------------------------------------------------------------------------
 
 // HOT.
-PyObject* send_one(PyObject* self, const char* method, bool tagged, const OneMessage& m, bool inject) {
+PyObject* send_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m, bool inject) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
@@ -109,7 +109,7 @@ PyObject* send_one(PyObject* self, const char* method, bool tagged, const OneMes
 }
 
 // HOT.
-PyObject* recv_one(PyObject* self, const char* method, bool tagged, const OneMessage& m) {
+PyObject* recv_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
@@ -134,12 +134,12 @@ PyObject* recv_one(PyObject* self, const char* method, bool tagged, const OneMes
 
 // ---- lists of buffers ----------------------------------------------------------------------------------------------
 
-PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageList& m) {
+PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageArgs& m) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) return nullptr;
   BufList list;
   call::Send s;
-  if (!list.acquire(core, m.iov, false, m.count, method) || !to_u64(m.peer, &s.dest, method, "dest_addr") ||
+  if (!list.acquire(core, m.buf, false, m.len, method) || !to_u64(m.peer, &s.dest, method, "dest_addr") ||
       !list.convert_descs(core, m.desc, method)) {
     return nullptr;
   }
@@ -150,13 +150,13 @@ PyObject* send_list(PyObject* self, const char* method, bool tagged, const Messa
   return check_and_post(core, method, s, m.context, false, {list.pointers.data(), list.count}, s.dest, s.total);
 }
 
-PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageList& m) {
+PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageArgs& m) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) return nullptr;
   BufList list;
   list.receives = true;
   call::Receive r;
-  if (!list.acquire(core, m.iov, true, m.count, method) || !to_u64(m.peer, &r.source, method, "src_addr") ||
+  if (!list.acquire(core, m.buf, true, m.len, method) || !to_u64(m.peer, &r.source, method, "src_addr") ||
       !list.convert_descs(core, m.desc, method)) {
     return nullptr;
   }
@@ -254,83 +254,19 @@ PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject
 
 // ---- fi_msg(3) -----------------------------------------------------------------------------------------------------
 
-namespace {
-
-Signature g_send{"send", {"buf", "desc", "dest_addr", "context", "len"}, 4, 1, {}};
-Signature g_sendv{"sendv", {"iov", "desc", "dest_addr", "context", "count"}, 4, 1, {}};
-Signature g_sendmsg{"sendmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_inject{"inject", {"buf", "dest_addr", "len"}, 2, 1, {}};
-Signature g_senddata{"senddata", {"buf", "desc", "data", "dest_addr", "context", "len"}, 5, 1, {}};
-Signature g_injectdata{"injectdata", {"buf", "data", "dest_addr", "len"}, 3, 1, {}};
-Signature g_recv{"recv", {"buf", "desc", "src_addr", "context", "len"}, 4, 1, {}};
-Signature g_recvv{"recvv", {"iov", "desc", "src_addr", "context", "count"}, 4, 1, {}};
-Signature g_recvmsg{"recvmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_senddatamsg{"senddata", {"msg", "flags"}, 2, 1, {}};
-
-}  // namespace
-
-PyObject* ep_send(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[5];
-  if (!parse(g_send, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, desc, dest_addr, context, len] = a;
-  return send_one(self, "send", false, {.buf = buf, .len = len, .desc = desc, .peer = dest_addr, .context = context},
-                  false);
-}
-PyObject* ep_sendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[5];
-  if (!parse(g_sendv, args, nargs, kwnames, a)) return nullptr;
-  const auto& [iov, desc, dest_addr, context, count] = a;
-  return send_list(self, "sendv", false,
-                   {.iov = iov, .count = count, .desc = desc, .peer = dest_addr, .context = context});
-}
-PyObject* ep_sendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse(g_sendmsg, args, nargs, kwnames, a)) return nullptr;
-  return send_msg(self_of(self), "sendmsg", false, a[0], a[1], false);
-}
-PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse(g_senddatamsg, args, nargs, kwnames, a)) return nullptr;
-  return send_msg(self_of(self), "senddata", false, a[0], a[1], true);
-}
-PyObject* ep_inject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[3];
-  if (!parse(g_inject, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, dest_addr, len] = a;
-  return send_one(self, "inject", false, {.buf = buf, .len = len, .peer = dest_addr}, true);
-}
-PyObject* ep_senddata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[6];
-  if (!parse(g_senddata, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, desc, data, dest_addr, context, len] = a;
-  if (!present("senddata", {{data, "data"}})) return nullptr;
-  return send_one(self, "senddata", false,
-                  {.buf = buf, .len = len, .desc = desc, .peer = dest_addr, .context = context, .data = data}, false);
-}
-PyObject* ep_injectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse(g_injectdata, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, data, dest_addr, len] = a;
-  if (!present("injectdata", {{data, "data"}})) return nullptr;
-  return send_one(self, "injectdata", false, {.buf = buf, .len = len, .peer = dest_addr, .data = data}, true);
-}
-PyObject* ep_recv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[5];
-  if (!parse(g_recv, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, desc, src_addr, context, len] = a;
-  return recv_one(self, "recv", false, {.buf = buf, .len = len, .desc = desc, .peer = src_addr, .context = context});
-}
-PyObject* ep_recvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[5];
-  if (!parse(g_recvv, args, nargs, kwnames, a)) return nullptr;
-  const auto& [iov, desc, src_addr, context, count] = a;
-  return recv_list(self, "recvv", false,
-                   {.iov = iov, .count = count, .desc = desc, .peer = src_addr, .context = context});
-}
-PyObject* ep_recvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse(g_recvmsg, args, nargs, kwnames, a)) return nullptr;
-  return recv_msg(self_of(self), "recvmsg", false, a[0], a[1]);
-}
+WEFT_METHOD(ep_send, MessageArgs, "send", "buf! desc dest_addr context|len", send_one(self, M::kName, false, a, false))
+WEFT_METHOD(ep_senddata, MessageArgs, "senddata", "buf! desc data! dest_addr context|len",
+            send_one(self, M::kName, false, a, false))
+WEFT_METHOD(ep_inject, MessageArgs, "inject", "buf! dest_addr|len", send_one(self, M::kName, false, a, true))
+WEFT_METHOD(ep_injectdata, MessageArgs, "injectdata", "buf! data! dest_addr|len",
+            send_one(self, M::kName, false, a, true))
+WEFT_METHOD(ep_recv, MessageArgs, "recv", "buf! desc src_addr context|len", recv_one(self, M::kName, false, a))
+WEFT_METHOD(ep_sendv, MessageArgs, "sendv", "iov! desc dest_addr context|count", send_list(self, M::kName, false, a))
+WEFT_METHOD(ep_recvv, MessageArgs, "recvv", "iov! desc src_addr context|count", recv_list(self, M::kName, false, a))
+WEFT_METHOD(ep_sendmsg, StructArgs, "sendmsg", "msg! flags",
+            send_msg(self_of(self), M::kName, false, a.msg, a.flags, false))
+WEFT_METHOD(ep_senddatamsg, StructArgs, "senddata", "msg! flags",
+            send_msg(self_of(self), M::kName, false, a.msg, a.flags, true))
+WEFT_METHOD(ep_recvmsg, StructArgs, "recvmsg", "msg! flags", recv_msg(self_of(self), M::kName, false, a.msg, a.flags))
 
 }  // namespace weft::bind

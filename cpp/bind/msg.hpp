@@ -2,35 +2,31 @@
 #pragma once
 
 #include "bind/arglist.hpp"
+#include "bind/params.hpp"
 
 namespace weft::bind {
 
-// The arguments of a call with one buffer; null where absent. buf None: a message of no bytes.
-struct OneMessage {
-  PyObject* buf = nullptr;
-  PyObject* len = nullptr;
-  PyObject* desc = nullptr;
-  PyObject* peer = nullptr;
-  PyObject* tag = nullptr;
-  PyObject* ignore = nullptr;
-  PyObject* context = nullptr;
-  PyObject* data = nullptr;
-};
-// The arguments of a call with a list of buffers.
-struct MessageList {
-  PyObject* iov = nullptr;
-  PyObject* count = nullptr;
-  PyObject* desc = nullptr;
-  PyObject* peer = nullptr;
-  PyObject* tag = nullptr;
-  PyObject* ignore = nullptr;
-  PyObject* context = nullptr;
+// The arguments of a call with one buffer, or with a list of them; null where absent. buf None: a message of no bytes.
+struct MessageArgs {
+  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr,
+           *context = nullptr, *data = nullptr;
+  static constexpr auto kParams = std::to_array<Param<MessageArgs>>({{"buf", &MessageArgs::buf},
+                                                                     {"iov", &MessageArgs::buf},
+                                                                     {"len", &MessageArgs::len},
+                                                                     {"count", &MessageArgs::len},
+                                                                     {"desc", &MessageArgs::desc},
+                                                                     {"dest_addr", &MessageArgs::peer},
+                                                                     {"src_addr", &MessageArgs::peer},
+                                                                     {"tag", &MessageArgs::tag},
+                                                                     {"ignore", &MessageArgs::ignore},
+                                                                     {"context", &MessageArgs::context},
+                                                                     {"data", &MessageArgs::data}});
 };
 
-PyObject* send_one(PyObject* self, const char* method, bool tagged, const OneMessage& m, bool inject);
-PyObject* recv_one(PyObject* self, const char* method, bool tagged, const OneMessage& m);
-PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageList& m);
-PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageList& m);
+PyObject* send_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m, bool inject);
+PyObject* recv_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m);
+PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageArgs& m);
+PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageArgs& m);
 // msg: an fi.Msg or fi.MsgTagged. data: the call implies remote data.
 // later: the call is queued as deferred work, and nothing is posted.
 PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data,

@@ -288,4 +288,11 @@ nb::object ofi_address(const void* data, size_t length, bool text);
 std::string ofi_address_bytes(const nb::bytes& address, bool text);  // with a NUL after a text
 constexpr size_t kOfiAddressMax = 512;
 
+// HOT. Calls the library through a table; -FI_ENOSYS: the provider has no such call.
+template <typename Table, typename Entry, typename... Args>
+auto ofi_call(const Table* table, Entry Table::* entry, Args... args) -> std::invoke_result_t<Entry, Args...> {
+  const auto call = ofi::op(table, entry);
+  return call == nullptr ? -fi_err::kENOSYS : call(args...);
+}
+
 }  // namespace weft::bind

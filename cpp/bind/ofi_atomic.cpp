@@ -1,12 +1,13 @@
 // cpp/bind/ofi_atomic.cpp: atomics of a real libfabric's endpoints.
-#include "bind/arglist.hpp"
+#include "bind/atomic_args.hpp"
 #include "bind/ofi_ep.hpp"
 
 namespace weft::bind {
 
 namespace {
 
-enum class Family { base, fetch, compare };
+using Family = nic::AtomicFamily;
+using Ops = ofi::AtomicOps;
 
 struct Pair {
   int datatype = 0, op = 0;
@@ -36,12 +37,6 @@ bool operand_ok(const char* method, Family family, const Pair& pair, bool given)
   return false;
 }
 
-struct OneAtomic {
-  PyObject *buf = nullptr, *desc = nullptr, *compare = nullptr, *compare_desc = nullptr, *result = nullptr,
-           *result_desc = nullptr, *dest = nullptr, *addr = nullptr, *key = nullptr, *datatype = nullptr, *op = nullptr,
-           *context = nullptr, *count = nullptr;
-};
-
 // The elements of a buffer; false with an error set if it is not a whole number of them.
 bool elements(const char* method, const char* name, const Buf& b, const Pair& pair, size_t* count) {
   const size_t size = pair.size;
@@ -58,11 +53,11 @@ bool elements(const char* method, const char* name, const Buf& b, const Pair& pa
 // The most elements of a call are the library's to say; some providers do not check them, and write beyond their
 // memory.
 bool count_ok(OfiEp& ep, const char* method, Family family, const Pair& pair, uint64_t count) {
-  const auto call = ofi::op(ep.get()->atomic, family == Family::base    ? &ofi::AtomicOps::writevalid
-                                              : family == Family::fetch ? &ofi::AtomicOps::readwritevalid
-                                                                        : &ofi::AtomicOps::compwritevalid);
+  const auto valid = family == Family::base    ? &Ops::writevalid
+                     : family == Family::fetch ? &Ops::readwritevalid
+                                               : &Ops::compwritevalid;
   size_t most = 0;
-  const int r = call == nullptr ? -fi_err::kENOSYS : call(ep.get(), pair.datatype, pair.op, &most);
+  const auto r = ofi_call(ep.get()->atomic, valid, ep.get(), pair.datatype, pair.op, &most);
   if (r == -fi_err::kENOSYS || (r == 0 && count <= most)) [[likely]]
     return true;
   if (r != 0) {
@@ -136,38 +131,24 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
     return nullptr;
   }
   if (inject) {
-    return ofi_post_inject(ep, op, [&]() -> ssize_t {
-      const auto call = ofi::op(ep->get()->atomic, &ofi::AtomicOps::inject);
-      return call == nullptr ? -fi_err::kENOSYS
-                             : call(ep->get(), operand.data, count, peer, addr, key, pair.datatype, pair.op);
+    return ofi_post_inject(ep, op, [&] {
+      return ofi_call(ep->get()->atomic, &Ops::inject, ep->get(), operand.data, count, peer, addr, key, pair.datatype,
+                      pair.op);
     });
   }
-  return ofi_post(ep, op, p.context, bufs.data(), held, [&](void* context) -> ssize_t {
-    const ofi::AtomicOps* ops = ep->get()->atomic;
-    if (family == Family::base) {
-      const auto call = ofi::op(ops, &ofi::AtomicOps::write);
-      return call == nullptr
-                 ? -fi_err::kENOSYS
-                 : call(ep->get(), operand.data, count, desc, peer, addr, key, pair.datatype, pair.op, context);
-    }
+  return ofi_post(ep, op, p.context, bufs.data(), held, [&](void* c) -> ssize_t {
+    ofi::FidEp* const to = ep->get();
+    const auto [type, what] = std::pair(pair.datatype, pair.op);
+    if (family == Family::base)
+      return ofi_call(to->atomic, &Ops::write, to, operand.data, count, desc, peer, addr, key, type, what, c);
     if (family == Family::fetch) {
-      const auto call = ofi::op(ops, &ofi::AtomicOps::readwrite);
-      return call == nullptr ? -fi_err::kENOSYS
-                             : call(ep->get(), operand.data, count, desc, result.data, result_desc, peer, addr, key,
-                                    pair.datatype, pair.op, context);
+      return ofi_call(to->atomic, &Ops::readwrite, to, operand.data, count, desc, result.data, result_desc, peer, addr,
+                      key, type, what, c);
     }
-    const auto call = ofi::op(ops, &ofi::AtomicOps::compwrite);
-    return call == nullptr ? -fi_err::kENOSYS
-                           : call(ep->get(), operand.data, count, desc, compare.data, compare_desc, result.data,
-                                  result_desc, peer, addr, key, pair.datatype, pair.op, context);
+    return ofi_call(to->atomic, &Ops::compwrite, to, operand.data, count, desc, compare.data, compare_desc, result.data,
+                    result_desc, peer, addr, key, type, what, c);
   });
 }
-
-struct ListAtomic {
-  PyObject *iov = nullptr, *iov_count = nullptr, *desc = nullptr, *comparev = nullptr, *compare_desc = nullptr,
-           *resultv = nullptr, *result_desc = nullptr, *dest = nullptr, *addr = nullptr, *key = nullptr, *rma = nullptr,
-           *rma_count = nullptr, *datatype = nullptr, *op = nullptr, *context = nullptr, *data = nullptr;
-};
 
 // A call with lists: with a message's flags, or with one remote place.
 PyObject* list_atomic(PyObject* self, const char* method, Family family, const ListAtomic& p, PyObject* flags_arg,
@@ -224,214 +205,43 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
   for (const OfiList* list : {&operand, &compare, &result}) {
     for (size_t i = 0; i < list->count; ++i) bufs[held++] = list->pointers[i];
   }
-  return ofi_post(ep, op, p.context, bufs.data(), held, [&](void* context) -> ssize_t {
-    const ofi::AtomicOps* ops = ep->get()->atomic;
+  return ofi_post(ep, op, p.context, bufs.data(), held, [&](void* c) -> ssize_t {
+    ofi::FidEp* const to = ep->get();
+    const ofi::AtomicOps* ops = to->atomic;
+    const auto [type, what] = std::pair(pair.datatype, pair.op);
+    const auto [from, compares, into] = std::tuple(operand.ioc.data(), compare.ioc.data(), result.ioc.data());
     if (message) {
-      const ofi::MsgAtomic msg{operand.ioc.data(), operand.descs(), operand.count, peer,    remote.iov.data(),
-                               remote.count,       pair.datatype,   pair.op,       context, data};
-      if (family == Family::base) {
-        const auto call = ofi::op(ops, &ofi::AtomicOps::writemsg);
-        return call == nullptr ? -fi_err::kENOSYS : call(ep->get(), &msg, flags);
-      }
-      if (family == Family::fetch) {
-        const auto call = ofi::op(ops, &ofi::AtomicOps::readwritemsg);
-        return call == nullptr ? -fi_err::kENOSYS
-                               : call(ep->get(), &msg, result.ioc.data(), result.descs(), result.count, flags);
-      }
-      const auto call = ofi::op(ops, &ofi::AtomicOps::compwritemsg);
-      return call == nullptr ? -fi_err::kENOSYS
-                             : call(ep->get(), &msg, compare.ioc.data(), compare.descs(), compare.count,
-                                    result.ioc.data(), result.descs(), result.count, flags);
+      const ofi::MsgAtomic msg{
+          from, operand.descs(), operand.count, peer, remote.iov.data(), remote.count, type, what, c, data};
+      if (family == Family::base) return ofi_call(ops, &Ops::writemsg, to, &msg, flags);
+      if (family == Family::fetch)
+        return ofi_call(ops, &Ops::readwritemsg, to, &msg, into, result.descs(), result.count, flags);
+      return ofi_call(ops, &Ops::compwritemsg, to, &msg, compares, compare.descs(), compare.count, into, result.descs(),
+                      result.count, flags);
     }
     if (family == Family::base) {
-      const auto call = ofi::op(ops, &ofi::AtomicOps::writev);
-      return call == nullptr ? -fi_err::kENOSYS
-                             : call(ep->get(), operand.ioc.data(), operand.descs(), operand.count, peer, addr, key,
-                                    pair.datatype, pair.op, context);
+      return ofi_call(ops, &Ops::writev, to, from, operand.descs(), operand.count, peer, addr, key, type, what, c);
     }
     if (family == Family::fetch) {
-      const auto call = ofi::op(ops, &ofi::AtomicOps::readwritev);
-      return call == nullptr ? -fi_err::kENOSYS
-                             : call(ep->get(), operand.ioc.data(), operand.descs(), operand.count, result.ioc.data(),
-                                    result.descs(), result.count, peer, addr, key, pair.datatype, pair.op, context);
+      return ofi_call(ops, &Ops::readwritev, to, from, operand.descs(), operand.count, into, result.descs(),
+                      result.count, peer, addr, key, type, what, c);
     }
-    const auto call = ofi::op(ops, &ofi::AtomicOps::compwritev);
-    return call == nullptr ? -fi_err::kENOSYS
-                           : call(ep->get(), operand.ioc.data(), operand.descs(), operand.count, compare.ioc.data(),
-                                  compare.descs(), compare.count, result.ioc.data(), result.descs(), result.count, peer,
-                                  addr, key, pair.datatype, pair.op, context);
+    return ofi_call(ops, &Ops::compwritev, to, from, operand.descs(), operand.count, compares, compare.descs(),
+                    compare.count, into, result.descs(), result.count, peer, addr, key, type, what, c);
   });
 }
 
-PyObject* atomic_struct(PyObject* self, const char* method, Family family, PyObject* msg, ListAtomic p,
-                        PyObject* flags) {
-  const char* type = "fi.MsgAtomic";
-  const Attr iov(msg, "msg_iov", type), iov_count(msg, "iov_count", type), rma(msg, "rma_iov", type),
-      rma_count(msg, "rma_iov_count", type), addr(msg, "addr", type), desc(msg, "desc", type),
-      context(msg, "context", type), data(msg, "data", type), datatype(msg, "datatype", type), op(msg, "op", type);
-  for (const Attr* a : {&iov, &iov_count, &rma, &rma_count, &addr, &desc, &context, &data, &datatype, &op}) {
-    if (a->value == nullptr) return nullptr;
-  }
-  p.iov = iov.value, p.iov_count = iov_count.value, p.desc = desc.value, p.rma = rma.value;
-  p.rma_count = rma_count.value, p.dest = addr.value, p.datatype = datatype.value, p.op = op.value;
-  p.context = context.value, p.data = data.value;
-  return list_atomic(self, method, family, p, flags, true);
+// An atomic of a message struct, and one of lists.
+PyObject* message_call(PyObject* self, const char* method, Family family, ListAtomic p) {
+  const AtomicFields fields(p.msg, "fi.MsgAtomic");
+  return fields.read(&p) ? list_atomic(self, method, family, p, p.flags, true) : nullptr;
 }
-
-Signature g_atomic{
-    "atomic", {"buf", "desc", "dest_addr", "addr", "key", "datatype", "op", "context", "count"}, 8, 1, {}};
-Signature g_inject_atomic{"inject_atomic", {"buf", "dest_addr", "addr", "key", "datatype", "op", "count"}, 6, 1, {}};
-Signature g_fetch_atomic{
-    "fetch_atomic",
-    {"buf", "desc", "result", "result_desc", "dest_addr", "addr", "key", "datatype", "op", "context", "count"},
-    10,
-    0,
-    {}};
-Signature g_compare_atomic{"compare_atomic",
-                           {"buf", "desc", "compare", "compare_desc", "result", "result_desc", "dest_addr", "addr",
-                            "key", "datatype", "op", "context", "count"},
-                           12,
-                           0,
-                           {}};
-Signature g_atomicv{"atomicv", {"iov", "desc", "dest_addr", "addr", "key", "datatype", "op", "context"}, 8, 1, {}};
-Signature g_fetch_atomicv{
-    "fetch_atomicv",
-    {"iov", "desc", "resultv", "result_desc", "dest_addr", "addr", "key", "datatype", "op", "context"},
-    10,
-    1,
-    {}};
-Signature g_compare_atomicv{"compare_atomicv",
-                            {"iov", "desc", "comparev", "compare_desc", "resultv", "result_desc", "dest_addr", "addr",
-                             "key", "datatype", "op", "context"},
-                            12,
-                            1,
-                            {}};
-Signature g_atomicmsg{"atomicmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_fetch_atomicmsg{"fetch_atomicmsg", {"msg", "resultv", "result_desc", "flags"}, 4, 2, {}};
-Signature g_compare_atomicmsg{
-    "compare_atomicmsg", {"msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"}, 6, 2, {}};
-
-#define WEFT_DEFINE(name, count)                                                                     \
-  PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) { \
-    PyObject* a[count];                                                                              \
-    if (!parse(g_##name, args, nargs, kwnames, a)) return nullptr;
+PyObject* list_call(PyObject* self, const char* method, Family family, const ListAtomic& p) {
+  return list_atomic(self, method, family, p, nullptr, false);
+}
 
 }  // namespace
 
-WEFT_DEFINE(atomic, 9)
-if (!present("atomic", {{a[2], "dest_addr"}, {a[5], "datatype"}, {a[6], "op"}})) return nullptr;
-return one_atomic(self, "atomic", Family::base,
-                  {.buf = a[0],
-                   .desc = a[1],
-                   .dest = a[2],
-                   .addr = a[3],
-                   .key = a[4],
-                   .datatype = a[5],
-                   .op = a[6],
-                   .context = a[7],
-                   .count = a[8]},
-                  false);
-}
-WEFT_DEFINE(inject_atomic, 7)
-if (!present("inject_atomic", {{a[1], "dest_addr"}, {a[4], "datatype"}, {a[5], "op"}})) return nullptr;
-return one_atomic(self, "inject_atomic", Family::base,
-                  {.buf = a[0], .dest = a[1], .addr = a[2], .key = a[3], .datatype = a[4], .op = a[5], .count = a[6]},
-                  true);
-}
-WEFT_DEFINE(fetch_atomic, 11)
-if (!present("fetch_atomic",
-             {{a[0], "buf"}, {a[2], "result"}, {a[4], "dest_addr"}, {a[7], "datatype"}, {a[8], "op"}})) {
-  return nullptr;
-}
-return one_atomic(self, "fetch_atomic", Family::fetch,
-                  {.buf = a[0],
-                   .desc = a[1],
-                   .result = a[2],
-                   .result_desc = a[3],
-                   .dest = a[4],
-                   .addr = a[5],
-                   .key = a[6],
-                   .datatype = a[7],
-                   .op = a[8],
-                   .context = a[9],
-                   .count = a[10]},
-                  false);
-}
-WEFT_DEFINE(compare_atomic, 13)
-if (!present(
-        "compare_atomic",
-        {{a[0], "buf"}, {a[2], "compare"}, {a[4], "result"}, {a[6], "dest_addr"}, {a[9], "datatype"}, {a[10], "op"}})) {
-  return nullptr;
-}
-return one_atomic(self, "compare_atomic", Family::compare,
-                  {.buf = a[0],
-                   .desc = a[1],
-                   .compare = a[2],
-                   .compare_desc = a[3],
-                   .result = a[4],
-                   .result_desc = a[5],
-                   .dest = a[6],
-                   .addr = a[7],
-                   .key = a[8],
-                   .datatype = a[9],
-                   .op = a[10],
-                   .context = a[11],
-                   .count = a[12]},
-                  false);
-}
-WEFT_DEFINE(atomicv, 8)
-if (!present("atomicv", {{a[2], "dest_addr"}, {a[5], "datatype"}, {a[6], "op"}})) return nullptr;
-return list_atomic(
-    self, "atomicv", Family::base,
-    {.iov = a[0], .desc = a[1], .dest = a[2], .addr = a[3], .key = a[4], .datatype = a[5], .op = a[6], .context = a[7]},
-    nullptr, false);
-}
-WEFT_DEFINE(fetch_atomicv, 10)
-if (!present("fetch_atomicv", {{a[2], "resultv"}, {a[4], "dest_addr"}, {a[7], "datatype"}, {a[8], "op"}}))
-  return nullptr;
-return list_atomic(self, "fetch_atomicv", Family::fetch,
-                   {.iov = a[0],
-                    .desc = a[1],
-                    .resultv = a[2],
-                    .result_desc = a[3],
-                    .dest = a[4],
-                    .addr = a[5],
-                    .key = a[6],
-                    .datatype = a[7],
-                    .op = a[8],
-                    .context = a[9]},
-                   nullptr, false);
-}
-WEFT_DEFINE(compare_atomicv, 12)
-if (!present("compare_atomicv",
-             {{a[2], "comparev"}, {a[4], "resultv"}, {a[6], "dest_addr"}, {a[9], "datatype"}, {a[10], "op"}})) {
-  return nullptr;
-}
-return list_atomic(self, "compare_atomicv", Family::compare,
-                   {.iov = a[0],
-                    .desc = a[1],
-                    .comparev = a[2],
-                    .compare_desc = a[3],
-                    .resultv = a[4],
-                    .result_desc = a[5],
-                    .dest = a[6],
-                    .addr = a[7],
-                    .key = a[8],
-                    .datatype = a[9],
-                    .op = a[10],
-                    .context = a[11]},
-                   nullptr, false);
-}
-WEFT_DEFINE(atomicmsg, 2)
-return atomic_struct(self, "atomicmsg", Family::base, a[0], {}, a[1]);
-}
-WEFT_DEFINE(fetch_atomicmsg, 4)
-return atomic_struct(self, "fetch_atomicmsg", Family::fetch, a[0], {.resultv = a[1], .result_desc = a[2]}, a[3]);
-}
-WEFT_DEFINE(compare_atomicmsg, 6)
-if (!present("compare_atomicmsg", {{a[3], "resultv"}})) return nullptr;
-return atomic_struct(self, "compare_atomicmsg", Family::compare, a[0],
-                     {.comparev = a[1], .compare_desc = a[2], .resultv = a[3], .result_desc = a[4]}, a[5]);
-}
+WEFT_ATOMIC_METHODS(ofi_, Family, one_atomic, list_call, message_call)
 
 }  // namespace weft::bind

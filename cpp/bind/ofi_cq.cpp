@@ -130,17 +130,13 @@ ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int 
     std::fill_n(raw->sources, count, ~uint64_t{0});
     if (const auto call = from ? nullptr : ofi::op(ops, &ofi::CqOps::sread))
       return call(cq.get(), raw->bytes, count, cond, wait_ms);
-    if (const auto call = ofi::op(ops, &ofi::CqOps::sreadfrom))
-      return call(cq.get(), raw->bytes, count, raw->sources, cond, wait_ms);
-    return -fi_err::kENOSYS;
+    return ofi_call(ops, &ofi::CqOps::sreadfrom, cq.get(), raw->bytes, count, raw->sources, cond, wait_ms);
   }
   if (from) {
     std::fill_n(raw->sources, count, ~uint64_t{0});
-    const auto call = ofi::op(ops, &ofi::CqOps::readfrom);
-    return call == nullptr ? -fi_err::kENOSYS : call(cq.get(), raw->bytes, count, raw->sources);
+    return ofi_call(ops, &ofi::CqOps::readfrom, cq.get(), raw->bytes, count, raw->sources);
   }
-  const auto call = ofi::op(ops, &ofi::CqOps::read);
-  return call == nullptr ? -fi_err::kENOSYS : call(cq.get(), raw->bytes, count);
+  return ofi_call(ops, &ofi::CqOps::read, cq.get(), raw->bytes, count);
 }
 
 // What read() or readfrom() returns of an entry. Steals the context.

@@ -15,6 +15,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "bind/collective_args.hpp"
 #include "bind/ofi_ep.hpp"
 #include "bind/reduction.hpp"
 
@@ -42,6 +43,8 @@ OfiGroup::~OfiGroup() {
 }
 
 namespace {
+
+using Ops = ofi::CollectiveOps;
 
 constexpr int kAllreduce = 3;                      // FI_ALLREDUCE
 constexpr int kUint8 = 1, kBor = 6;                // FI_UINT8, FI_BOR
@@ -134,21 +137,13 @@ OfiGroup* group_of(const OfiEp& ep, const char* method, PyObject* coll_addr) {
   return nullptr;
 }
 
-// The arguments of a call; null where absent.
-struct Call {
-  PyObject *buf = nullptr, *count = nullptr, *desc = nullptr;
-  PyObject *result = nullptr, *result_desc = nullptr;
-  PyObject *group = nullptr, *root = nullptr;
-  PyObject *datatype = nullptr, *op = nullptr, *flags = nullptr, *context = nullptr;
-};
-
 bool to_flags(const OfiEp& ep, const char* method, PyObject* flags, uint64_t* out) {
   *out = ep.tx_flags;
   return flags == nullptr || flags == Py_None || to_u64(flags, out, method, "flags");
 }
 
 // The buffer's datatype, elements and bytes.
-bool to_elements(const char* method, const Call& c, const Buf& buf, uint64_t* datatype, uint64_t* count,
+bool to_elements(const char* method, const CollectiveArgs& c, const Buf& buf, uint64_t* datatype, uint64_t* count,
                  size_t* bytes) {
   const bool given = c.datatype != nullptr && c.datatype != Py_None;
   if (!(given ? to_u64(c.datatype, datatype, method, "datatype") : datatype_of(method, c.buf, datatype))) return false;
@@ -202,10 +197,8 @@ PyObject* post(OfiEp* ep, const OfiGroup& group, const char* method, uint64_t fl
   std::array<const Buf*, 4> held{&ticket};
   size_t count = 1;
   for (const Buf* one : bufs) held[count++] = one;
-  return ofi_post(ep, {method, kOfiTransmit, flags, total}, context, held.data(), count, [&](void* c) -> ssize_t {
-    const ofi::CollectiveOps* ops = ep->get()->collective;
-    return ops == nullptr ? -fi_err::kENOSYS : f(ops, c);
-  });
+  return ofi_post(ep, {method, kOfiTransmit, flags, total}, context, held.data(), count,
+                  [&](void* c) { return f(ep->get()->collective, c); });
 }
 
 // The endpoint and the group of a call, after its other arguments, whose conversion may have run Python code.
@@ -213,17 +206,16 @@ OfiGroup* ready(OfiEp* ep, const char* method, PyObject* group) {
   return ofi_ready(*ep, method, kNotAvailable, true) ? group_of(*ep, method, group) : nullptr;
 }
 
-PyObject* barrier(PyObject* self, const char* method, const Call& c) {
+PyObject* barrier(PyObject* self, const char* method, const CollectiveArgs& c) {
   OfiEp* ep = ofi_ep_of(self, method);
   uint64_t flags = 0;
   if (ep == nullptr || !to_flags(*ep, method, c.flags, &flags)) return nullptr;
   OfiGroup* group = ready(ep, method, c.group);
   if (group == nullptr) return nullptr;
-  return post(ep, *group, method, flags, 0, c.context, {}, [&](const ofi::CollectiveOps* ops, void* context) {
-    const auto with_flags = ofi::op(ops, &ofi::CollectiveOps::barrier2);
-    if (with_flags != nullptr) return with_flags(ep->get(), group->addr, flags, context);
-    const auto call = ofi::op(ops, &ofi::CollectiveOps::barrier);
-    return call == nullptr ? ssize_t{-fi_err::kENOSYS} : call(ep->get(), group->addr, context);
+  return post(ep, *group, method, flags, 0, c.context, {}, [&](const Ops* ops, void* context) {
+    return ofi::op(ops, &Ops::barrier2) != nullptr
+               ? ofi_call(ops, &Ops::barrier2, ep->get(), group->addr, flags, context)
+               : ofi_call(ops, &Ops::barrier, ep->get(), group->addr, context);
   });
 }
 
@@ -255,7 +247,7 @@ bool make_scratch(Buf* b, size_t bytes) {
   return true;
 }
 
-PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
+PyObject* broadcast(PyObject* self, const char* method, const CollectiveArgs& c) {
   OfiEp* ep = ofi_ep_of(self, method);
   Buf buf, scratch;
   void* desc = nullptr;
@@ -282,13 +274,10 @@ PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
     const std::byte* from = gives ? buf.data : scratch.data;
     std::byte* into = gives && buf.readonly ? scratch.data : buf.data;
     const Buf* own = scratch.keepalive != nullptr ? &scratch : &buf;
-    return post(
-        ep, *group, method, flags, bytes, c.context, {&buf, own}, [&](const ofi::CollectiveOps* ops, void* context) {
-          const auto call = ofi::op(ops, &ofi::CollectiveOps::allreduce);
-          return call == nullptr
-                     ? ssize_t{-fi_err::kENOSYS}
-                     : call(ep->get(), from, bytes, nullptr, into, nullptr, group->addr, kUint8, kBor, flags, context);
-        });
+    return post(ep, *group, method, flags, bytes, c.context, {&buf, own}, [&](const Ops* ops, void* context) {
+      return ofi_call(ops, &Ops::allreduce, ep->get(), from, bytes, nullptr, into, nullptr, group->addr, kUint8, kBor,
+                      flags, context);
+    });
   }
   if (soft && buf.readonly) {  // it receives into the root's buffer too: the same bytes
     if (!make_scratch(&scratch, bytes)) return nullptr;
@@ -296,16 +285,14 @@ PyObject* broadcast(PyObject* self, const char* method, const Call& c) {
     data = scratch.data;
   }
   const Buf* from = scratch.keepalive != nullptr ? &scratch : &buf;
-  return post(ep, *group, method, flags, bytes, c.context, {from}, [&](const ofi::CollectiveOps* ops, void* context) {
-    const auto call = ofi::op(ops, &ofi::CollectiveOps::broadcast);
-    return call == nullptr ? ssize_t{-fi_err::kENOSYS}
-                           : call(ep->get(), data, count, desc, group->addr, soft ? root : group->members[root],
-                                  static_cast<int>(datatype), flags, context);
+  return post(ep, *group, method, flags, bytes, c.context, {from}, [&](const Ops* ops, void* context) {
+    return ofi_call(ops, &Ops::broadcast, ep->get(), data, count, desc, group->addr, soft ? root : group->members[root],
+                    static_cast<int>(datatype), flags, context);
   });
 }
 
 // rooted: fi_reduce, whose result only the root receives.
-PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c) {
+PyObject* reduce(PyObject* self, const char* method, bool rooted, const CollectiveArgs& c) {
   OfiEp* ep = ofi_ep_of(self, method);
   Buf buf, result;
   void *desc = nullptr, *result_desc = nullptr;
@@ -344,94 +331,19 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Call& c)
   }
   if (!fits(*ep, method, bytes)) return nullptr;
   const Buf* second = has_result ? &result : &buf;
-  return post(ep, *group, method, flags, bytes, c.context, {&buf, second},
-              [&](const ofi::CollectiveOps* ops, void* context) -> ssize_t {
-                if (rooted) {
-                  const auto call = ofi::op(ops, &ofi::CollectiveOps::reduce);
-                  return call == nullptr ? -fi_err::kENOSYS
-                                         : call(ep->get(), buf.data, count, desc, result.data, result_desc, group->addr,
-                                                group->members[root], type, number, flags, context);
-                }
-                const auto call = ofi::op(ops, &ofi::CollectiveOps::allreduce);
-                return call == nullptr ? -fi_err::kENOSYS
-                                       : call(ep->get(), buf.data, count, desc, result.data, result_desc, group->addr,
-                                              type, number, flags, context);
-              });
+  return post(ep, *group, method, flags, bytes, c.context, {&buf, second}, [&](const Ops* ops, void* context) {
+    if (rooted) {
+      return ofi_call(ops, &Ops::reduce, ep->get(), buf.data, count, desc, result.data, result_desc, group->addr,
+                      group->members[root], type, number, flags, context);
+    }
+    return ofi_call(ops, &Ops::allreduce, ep->get(), buf.data, count, desc, result.data, result_desc, group->addr, type,
+                    number, flags, context);
+  });
 }
-
-Signature g_barrier{"barrier", {"coll_addr", "context", "flags"}, 2, 0, {}};
-Signature g_barrier2{"barrier2", {"coll_addr", "flags", "context"}, 3, 0, {}};
-Signature g_broadcast{
-    "broadcast", {"buf", "count", "desc", "coll_addr", "root_addr", "datatype", "flags", "context"}, 8, 1, {}};
-Signature g_reduce{
-    "reduce",
-    {"buf", "count", "desc", "result", "result_desc", "coll_addr", "root_addr", "datatype", "op", "flags", "context"},
-    11,
-    1,
-    {}};
-Signature g_allreduce{
-    "allreduce",
-    {"buf", "count", "desc", "result", "result_desc", "coll_addr", "datatype", "op", "flags", "context"},
-    10,
-    1,
-    {}};
 
 }  // namespace
 
-WEFT_OFI_METHOD(barrier) {
-  PyObject* a[3];
-  if (!parse(g_barrier, args, nargs, kwnames, a)) return nullptr;
-  return barrier(self, "barrier", {.group = a[0], .flags = a[2], .context = a[1]});
-}
-WEFT_OFI_METHOD(barrier2) {
-  PyObject* a[3];
-  if (!parse(g_barrier2, args, nargs, kwnames, a)) return nullptr;
-  return barrier(self, "barrier2", {.group = a[0], .flags = a[1], .context = a[2]});
-}
-WEFT_OFI_METHOD(broadcast) {
-  PyObject* a[8];
-  if (!parse(g_broadcast, args, nargs, kwnames, a)) return nullptr;
-  return broadcast(self, "broadcast",
-                   {.buf = a[0],
-                    .count = a[1],
-                    .desc = a[2],
-                    .group = a[3],
-                    .root = a[4],
-                    .datatype = a[5],
-                    .flags = a[6],
-                    .context = a[7]});
-}
-WEFT_OFI_METHOD(reduce) {
-  PyObject* a[11];
-  if (!parse(g_reduce, args, nargs, kwnames, a)) return nullptr;
-  return reduce(self, "reduce", true,
-                {.buf = a[0],
-                 .count = a[1],
-                 .desc = a[2],
-                 .result = a[3],
-                 .result_desc = a[4],
-                 .group = a[5],
-                 .root = a[6],
-                 .datatype = a[7],
-                 .op = a[8],
-                 .flags = a[9],
-                 .context = a[10]});
-}
-WEFT_OFI_METHOD(allreduce) {
-  PyObject* a[10];
-  if (!parse(g_allreduce, args, nargs, kwnames, a)) return nullptr;
-  return reduce(self, "allreduce", false,
-                {.buf = a[0],
-                 .count = a[1],
-                 .desc = a[2],
-                 .result = a[3],
-                 .result_desc = a[4],
-                 .group = a[5],
-                 .datatype = a[6],
-                 .op = a[7],
-                 .flags = a[8],
-                 .context = a[9]});
-}
+WEFT_COLLECTIVE_METHODS(ofi_)
 
 void register_ofi_groups(Module& m) {
   Class<Core>(m, "OfiGroupCore", "An endpoint's membership of a collective group of a real libfabric.")

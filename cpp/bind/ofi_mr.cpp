@@ -98,15 +98,11 @@ void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::l
     if (by_attr || iface || memory.iface != static_cast<int>(mem::kHmemSystem)) {
       r = register_attr(d, memory, access, offset, key, flags, more, &fid);
     } else if (memory.iov.size() == 1) {
-      const auto call = ofi::op(ops, &ofi::MrOps::reg);
-      r = call == nullptr
-              ? -fi_err::kENOSYS
-              : call(d.h.fid, memory.iov[0].iov_base, memory.iov[0].iov_len, access, offset, key, flags, &fid, nullptr);
+      r = ofi_call(ops, &ofi::MrOps::reg, d.h.fid, memory.iov[0].iov_base, memory.iov[0].iov_len, access, offset, key,
+                   flags, &fid, nullptr);
     } else {
-      const auto call = ofi::op(ops, &ofi::MrOps::regv);
-      r = call == nullptr
-              ? -fi_err::kENOSYS
-              : call(d.h.fid, memory.iov.data(), memory.iov.size(), access, offset, key, flags, &fid, nullptr);
+      r = ofi_call(ops, &ofi::MrOps::regv, d.h.fid, memory.iov.data(), memory.iov.size(), access, offset, key, flags,
+                   &fid, nullptr);
     }
   }
   ofi_check("mr_reg", r);

@@ -1,6 +1,7 @@
 // cpp/bind/ofi_post.cpp: what the calls of a real libfabric's endpoints share; those with lists and message structs.
 #include "bind/arglist.hpp"
 #include "bind/ofi_ep.hpp"
+#include "bind/params.hpp"
 
 namespace weft::bind {
 
@@ -52,55 +53,23 @@ bool ofi_desc(PyObject* desc, const char* method, void** out) {
 
 bool OfiList::acquire(PyObject* list, bool writable, PyObject* count_arg, const char* method, size_t element) {
   if (list == nullptr || list == Py_None) return true;
-  const nb::object fast = nb::steal(PySequence_Fast(list, ""));
-  if (!fast.is_valid()) {
-    if (PyErr_ExceptionMatches(PyExc_TypeError))
-      PyErr_Format(PyExc_TypeError, "%s: a list of buffers is needed, not %R", method, list);
-    return false;
-  }
-  uint64_t n = static_cast<uint64_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
-  if (count_arg != nullptr && count_arg != Py_None) {
-    uint64_t wanted = 0;
-    if (!to_u64(count_arg, &wanted, method, "count")) return false;
-    if (wanted > n) {
-      set_error(fi_err::kEINVAL, std::string(method) + ": count is " + std::to_string(wanted) + " but the list has " +
-                                     std::to_string(n) + " buffers");
-      return false;
-    }
-    n = wanted;
-  }
-  if (n > ofi::kIovMax) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(n) + " buffers; at most " +
+  Entries entries;
+  if (!entries.take(list, count_arg, false, method)) return false;
+  if (entries.count > ofi::kIovMax) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(entries.count) + " buffers; at most " +
                                    std::to_string(ofi::kIovMax) +
                                    ", and iov_limit of the endpoint\n  try: fewer buffers a call");
     return false;
   }
-  for (size_t i = 0; i < n; ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
-    nb::object addr, elements;
-    if (element != 0 && !PyTuple_Check(item) && PyObject_HasAttrString(item, "addr") &&
-        PyObject_HasAttrString(item, "count")) {
-      addr = nb::steal(PyObject_GetAttrString(item, "addr"));
-      elements = nb::steal(PyObject_GetAttrString(item, "count"));
-    }
+  for (size_t i = 0; i < entries.count; ++i) {
+    const BufEntry entry(entries[i], element);
     Buf& b = bufs[i];
-    if (item == Py_None) {
+    if (entries[i] == Py_None) {
       set_error(fi_err::kEINVAL, std::string(method) + ": buffer " + std::to_string(i) +
                                      " is None (NULL): give memory, or None for the whole list for no bytes");
       return false;
     }
-    if (!ofi_take(addr.is_valid() ? addr.ptr() : item, writable, nullptr, method, &b)) return false;
-    if (element != 0 && !fits_datatype(method, "a buffer", addr.is_valid() ? addr.ptr() : item, datatype)) return false;
-    if (elements.is_valid() && !elements.is_none()) {
-      uint64_t e = 0;
-      if (!to_u64(elements.ptr(), &e, method, "count")) return false;
-      if (e > b.length / element) {
-        set_error(fi_err::kEINVAL, std::string(method) + ": count " + std::to_string(e) +
-                                       " passes the end of a buffer of " + std::to_string(b.length) + " bytes");
-        return false;
-      }
-      b.length = e * element;
-    }
+    if (!ofi_take(entry.buffer, writable, nullptr, method, &b) || !entry.shorten(&b, method, datatype)) return false;
     iov[i] = {b.data, b.length};
     ioc[i] = {b.data, element == 0 ? 0 : b.length / element};
     pointers[i] = &b;
@@ -113,20 +82,8 @@ bool OfiList::acquire(PyObject* list, bool writable, PyObject* count_arg, const 
 bool OfiList::take_descs(PyObject* descs, const char* method) {
   if (descs == nullptr || descs == Py_None) return true;
   described = true;
-  const bool list = PySequence_Check(descs) && !PyObject_TypeCheck(descs, g_ofi_mr_type);
-  const nb::object fast = list ? nb::steal(PySequence_Fast(descs, "desc must be a sequence")) : nb::object();
-  if (list && !fast.is_valid()) return false;
-  const size_t given = list ? static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr())) : count;
-  if (given < count) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": desc has " + std::to_string(given) + " entries for " +
-                                   std::to_string(count) + " buffers: give one for each, or None in its place");
-    return false;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    PyObject* one = list ? PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i)) : descs;
-    if (!ofi_desc(one, method, &desc[i])) return false;
-  }
-  return true;
+  return each_desc(descs, !PySequence_Check(descs) || PyObject_TypeCheck(descs, g_ofi_mr_type), count, method,
+                   [&](PyObject* one, size_t i) { return ofi_desc(one, method, &desc[i]); });
 }
 
 bool OfiList::all_described(const OfiEp& ep, const char* method) const {
@@ -138,50 +95,21 @@ bool OfiList::all_described(const OfiEp& ep, const char* method) const {
 
 bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool atomic,
                 std::array<ofi::RmaIov, ofi::kIovMax>* out, size_t* count) {
-  const nb::object fast = nb::steal(PySequence_Fast(list, ""));
-  if (!fast.is_valid()) {
-    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-      PyErr_Format(PyExc_TypeError, "%s: rma_iov must be a sequence of fi.RmaIov (fi.RmaIoc for atomics), not %R",
-                   method, list);
-    }
-    return false;
-  }
-  size_t n = static_cast<size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
-  if (count_arg != nullptr && count_arg != Py_None) {
-    uint64_t wanted = 0;
-    if (!to_u64(count_arg, &wanted, method, "rma_iov_count")) return false;
-    if (wanted > n) {
-      set_error(fi_err::kEINVAL, std::string(method) + ": rma_iov_count is " + std::to_string(wanted) +
-                                     " but rma_iov has " + std::to_string(n) + " entries");
-      return false;
-    }
-    n = wanted;
-  }
-  if (n > ofi::kIovMax) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(n) + " remote pieces; at most " +
+  Entries entries;
+  if (!entries.take(list, count_arg, true, method)) return false;
+  if (entries.count > ofi::kIovMax) {
+    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(entries.count) + " remote pieces; at most " +
                                    std::to_string(ofi::kIovMax) +
                                    ", and rma_iov_limit of the endpoint\n  try: fewer pieces a call");
     return false;
   }
-  for (size_t i = 0; i < n; ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
+  for (size_t i = 0; i < entries.count; ++i) {
+    ofi::RmaIov& to = (*out)[i];
     uint64_t length = 0;
-    bool ok;
-    if (PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 3) {
-      ok = to_u64(PyTuple_GET_ITEM(item, 0), &(*out)[i].addr, method, "addr of a remote piece") &&
-           to_u64(PyTuple_GET_ITEM(item, 1), &length, method, "len of a remote piece") &&
-           to_u64(PyTuple_GET_ITEM(item, 2), &(*out)[i].key, method, "key of a remote piece");
-    } else {
-      const Attr addr(item, "addr"), len(item, atomic ? "count" : "len"), key(item, "key");
-      ok = addr.value != nullptr && len.value != nullptr && key.value != nullptr &&
-           to_u64(addr.value, &(*out)[i].addr, method, "addr of a remote piece") &&
-           to_u64(len.value, &length, method, "len of a remote piece") &&
-           to_u64(key.value, &(*out)[i].key, method, "key of a remote piece");
-    }
-    if (!ok) return false;
-    (*out)[i].len = length;
+    if (!remote_piece(entries[i], atomic, method, &to.addr, &length, &to.key)) return false;
+    to.len = length;
   }
-  *count = n;
+  *count = entries.count;
   return true;
 }
 
@@ -282,7 +210,18 @@ namespace {
 
 // A call with a list of buffers.
 struct ListArgs {
-  PyObject *iov, *desc, *peer, *tag, *ignore, *addr, *key, *context, *count;
+  PyObject *iov = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr, *addr = nullptr,
+           *key = nullptr, *context = nullptr, *count = nullptr;
+  static constexpr auto kParams = std::to_array<Param<ListArgs>>({{"iov", &ListArgs::iov},
+                                                                  {"desc", &ListArgs::desc},
+                                                                  {"dest_addr", &ListArgs::peer},
+                                                                  {"src_addr", &ListArgs::peer},
+                                                                  {"tag", &ListArgs::tag},
+                                                                  {"ignore", &ListArgs::ignore},
+                                                                  {"addr", &ListArgs::addr},
+                                                                  {"key", &ListArgs::key},
+                                                                  {"context", &ListArgs::context},
+                                                                  {"count", &ListArgs::count}});
 };
 
 constexpr const char* kPeerNames[] = {"dest_addr", "src_addr"};
@@ -321,74 +260,28 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
                   [&](void* context) { return f(ep->get(), list, n, context); });
 }
 
-#define WEFT_CALL(table, Ops, name, ...)                 \
-  const auto call = ofi::op(ep->table, &ofi::Ops::name); \
-  return call == nullptr ? -fi_err::kENOSYS : call(ep, __VA_ARGS__)
-
-Signature g_sendv{"sendv", {"iov", "desc", "dest_addr", "context", "count"}, 4, 1, {}};
-Signature g_sendmsg{"sendmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_recvv{"recvv", {"iov", "desc", "src_addr", "context", "count"}, 4, 1, {}};
-Signature g_recvmsg{"recvmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_tsendv{"tsendv", {"iov", "desc", "dest_addr", "tag", "context", "count"}, 5, 1, {}};
-Signature g_tsendmsg{"tsendmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_trecvv{"trecvv", {"iov", "desc", "src_addr", "tag", "ignore", "context", "count"}, 6, 1, {}};
-Signature g_trecvmsg{"trecvmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_readv{"readv", {"iov", "desc", "src_addr", "addr", "key", "context", "count"}, 6, 1, {}};
-Signature g_readmsg{"readmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_writev{"writev", {"iov", "desc", "dest_addr", "addr", "key", "context", "count"}, 6, 1, {}};
-Signature g_writemsg{"writemsg", {"msg", "flags"}, 2, 1, {}};
-
-#define WEFT_DEFINE(name, count)                                                                     \
-  PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) { \
-    PyObject* a[count];                                                                              \
-    if (!parse(g_##name, args, nargs, kwnames, a)) return nullptr;
+// Defines a method: its parameters, whether it is tagged, of remote memory, a receive, and the call of the library's
+// table, whose arguments are those of OfiList l, Numbers n, and `context`.
+#define WEFT_LISTED(function, parameters, tagged, remote, receives, table, Ops, entry, ...)                       \
+  WEFT_METHOD(ofi_##function, ListArgs, #function, parameters,                                                    \
+              listed(self, M::kName, a, tagged, remote, receives,                                                 \
+                     [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) {                            \
+                       return ofi_call(ep->table, &ofi::Ops::entry, ep, l.iov.data(), l.descs(), l.count, n.peer, \
+                                       __VA_ARGS__);                                                              \
+                     }))
 
 }  // namespace
 
-// ---- fi_msg(3) -----------------------------------------------------------------------------------------------------
-
-WEFT_DEFINE(sendv, 5)
-return listed(self, "sendv", {a[0], a[1], a[2], nullptr, nullptr, nullptr, nullptr, a[3], a[4]}, false, false, false,
-              [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
-                WEFT_CALL(msg, MsgOps, sendv, l.iov.data(), l.descs(), l.count, n.peer, context);
-              });
-}
-WEFT_DEFINE(recvv, 5)
-return listed(self, "recvv", {a[0], a[1], a[2], nullptr, nullptr, nullptr, nullptr, a[3], a[4]}, false, false, true,
-              [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
-                WEFT_CALL(msg, MsgOps, recvv, l.iov.data(), l.descs(), l.count, n.peer, context);
-              });
-}
-
-// ---- fi_tagged(3) --------------------------------------------------------------------------------------------------
-
-WEFT_DEFINE(tsendv, 6)
-return listed(self, "tsendv", {a[0], a[1], a[2], a[3], nullptr, nullptr, nullptr, a[4], a[5]}, true, false, false,
-              [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
-                WEFT_CALL(tagged, TaggedOps, sendv, l.iov.data(), l.descs(), l.count, n.peer, n.tag, context);
-              });
-}
-WEFT_DEFINE(trecvv, 7)
-return listed(self, "trecvv", {a[0], a[1], a[2], a[3], a[4], nullptr, nullptr, a[5], a[6]}, true, false, true,
-              [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
-                WEFT_CALL(tagged, TaggedOps, recvv, l.iov.data(), l.descs(), l.count, n.peer, n.tag, n.ignore, context);
-              });
-}
-
-// ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
-
-WEFT_DEFINE(readv, 7)
-return listed(self, "readv", {a[0], a[1], a[2], nullptr, nullptr, a[3], a[4], a[5], a[6]}, false, true, false,
-              [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
-                WEFT_CALL(rma, RmaOps, readv, l.iov.data(), l.descs(), l.count, n.peer, n.addr, n.key, context);
-              });
-}
-WEFT_DEFINE(writev, 7)
-return listed(self, "writev", {a[0], a[1], a[2], nullptr, nullptr, a[3], a[4], a[5], a[6]}, false, true, false,
-              [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) -> ssize_t {
-                WEFT_CALL(rma, RmaOps, writev, l.iov.data(), l.descs(), l.count, n.peer, n.addr, n.key, context);
-              });
-}
+WEFT_LISTED(sendv, "iov! desc dest_addr context|count", false, false, false, msg, MsgOps, sendv, context)
+WEFT_LISTED(recvv, "iov! desc src_addr context|count", false, false, true, msg, MsgOps, recvv, context)
+WEFT_LISTED(tsendv, "iov! desc dest_addr tag context|count", true, false, false, tagged, TaggedOps, sendv, n.tag,
+            context)
+WEFT_LISTED(trecvv, "iov! desc src_addr tag ignore context|count", true, false, true, tagged, TaggedOps, recvv, n.tag,
+            n.ignore, context)
+WEFT_LISTED(readv, "iov! desc src_addr addr key context|count", false, true, false, rma, RmaOps, readv, n.addr, n.key,
+            context)
+WEFT_LISTED(writev, "iov! desc dest_addr addr key context|count", false, true, false, rma, RmaOps, writev, n.addr,
+            n.key, context)
 
 // ---- message structs -----------------------------------------------------------------------------------------------
 
@@ -481,67 +374,52 @@ bool number_attr(PyObject* msg, const char* method, const char* name, uint64_t* 
   return attr.value != nullptr && to_u64(attr.value, out, method, name);
 }
 
-PyObject* message(PyObject* self, const char* method, PyObject* const* a, bool receives) {
+PyObject* message(PyObject* self, const char* method, const StructArgs& a, bool receives) {
   return of_struct(
-      self, method, "fi.Msg", a[0], a[1], receives, receives, nullptr,
+      self, method, "fi.Msg", a.msg, a.flags, receives, receives, nullptr,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
         const ofi::Msg msg{l.iov.data(), l.descs(), l.count, peer, context, data};
-        const auto call = ofi::op(ep->msg, receives ? &ofi::MsgOps::recvmsg : &ofi::MsgOps::sendmsg);
-        return call == nullptr ? -fi_err::kENOSYS : call(ep, &msg, flags);
+        return ofi_call(ep->msg, receives ? &ofi::MsgOps::recvmsg : &ofi::MsgOps::sendmsg, ep, &msg, flags);
       });
 }
-PyObject* tagged_message(PyObject* self, const char* method, PyObject* const* a, bool receives) {
+PyObject* tagged_message(PyObject* self, const char* method, const StructArgs& a, bool receives) {
   uint64_t tag = 0, ignore = 0;
   OfiEp* ep = ofi_ep_of(self, method);
-  if (ep == nullptr || !number_attr(a[0], method, "tag", &tag) || !number_attr(a[0], method, "ignore", &ignore) ||
+  if (ep == nullptr || !number_attr(a.msg, method, "tag", &tag) || !number_attr(a.msg, method, "ignore", &ignore) ||
       !ofi_tag(*ep, method, tag, &ignore)) {
     return nullptr;
   }
   return of_struct(
-      self, method, "fi.MsgTagged", a[0], a[1], receives, receives, nullptr,
+      self, method, "fi.MsgTagged", a.msg, a.flags, receives, receives, nullptr,
       [&](ofi::FidEp* fid, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
         const ofi::MsgTagged msg{l.iov.data(), l.descs(), l.count, peer, tag, ignore, context, data};
-        const auto call = ofi::op(fid->tagged, receives ? &ofi::TaggedOps::recvmsg : &ofi::TaggedOps::sendmsg);
-        return call == nullptr ? -fi_err::kENOSYS : call(fid, &msg, flags);
+        return ofi_call(fid->tagged, receives ? &ofi::TaggedOps::recvmsg : &ofi::TaggedOps::sendmsg, fid, &msg, flags);
       });
 }
-PyObject* rma_message(PyObject* self, const char* method, PyObject* const* a, bool reads) {
+PyObject* rma_message(PyObject* self, const char* method, const StructArgs& a, bool reads) {
   OfiRemote remote;
   {
-    const Attr rma(a[0], "rma_iov"), rma_count(a[0], "rma_iov_count");
+    const Attr rma(a.msg, "rma_iov"), rma_count(a.msg, "rma_iov_count");
     if (rma.value == nullptr || rma_count.value == nullptr ||
         !ofi_remote(rma.value, rma_count.value, method, false, &remote.iov, &remote.count)) {
       return nullptr;
     }
   }
   return of_struct(
-      self, method, "fi.MsgRma", a[0], a[1], reads, false, &remote,
+      self, method, "fi.MsgRma", a.msg, a.flags, reads, false, &remote,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
         const ofi::MsgRma msg{l.iov.data(), l.descs(), l.count, peer, remote.iov.data(), remote.count, context, data};
-        const auto call = ofi::op(ep->rma, reads ? &ofi::RmaOps::readmsg : &ofi::RmaOps::writemsg);
-        return call == nullptr ? -fi_err::kENOSYS : call(ep, &msg, flags);
+        return ofi_call(ep->rma, reads ? &ofi::RmaOps::readmsg : &ofi::RmaOps::writemsg, ep, &msg, flags);
       });
 }
 
 }  // namespace
 
-WEFT_DEFINE(sendmsg, 2)
-return message(self, "sendmsg", a, false);
-}
-WEFT_DEFINE(recvmsg, 2)
-return message(self, "recvmsg", a, true);
-}
-WEFT_DEFINE(tsendmsg, 2)
-return tagged_message(self, "tsendmsg", a, false);
-}
-WEFT_DEFINE(trecvmsg, 2)
-return tagged_message(self, "trecvmsg", a, true);
-}
-WEFT_DEFINE(readmsg, 2)
-return rma_message(self, "readmsg", a, true);
-}
-WEFT_DEFINE(writemsg, 2)
-return rma_message(self, "writemsg", a, false);
-}
+WEFT_METHOD(ofi_sendmsg, StructArgs, "sendmsg", "msg! flags", message(self, M::kName, a, false))
+WEFT_METHOD(ofi_recvmsg, StructArgs, "recvmsg", "msg! flags", message(self, M::kName, a, true))
+WEFT_METHOD(ofi_tsendmsg, StructArgs, "tsendmsg", "msg! flags", tagged_message(self, M::kName, a, false))
+WEFT_METHOD(ofi_trecvmsg, StructArgs, "trecvmsg", "msg! flags", tagged_message(self, M::kName, a, true))
+WEFT_METHOD(ofi_readmsg, StructArgs, "readmsg", "msg! flags", rma_message(self, M::kName, a, true))
+WEFT_METHOD(ofi_writemsg, StructArgs, "writemsg", "msg! flags", rma_message(self, M::kName, a, false))
 
 }  // namespace weft::bind

@@ -6,6 +6,7 @@
 
 #include "bind/arglist.hpp"
 #include "bind/deferred.hpp"
+#include "bind/params.hpp"
 
 namespace weft::bind {
 
@@ -16,12 +17,6 @@ constexpr const char* peer_name(OpKind kind) noexcept {
 }
 
 // ---- one buffer ----------------------------------------------------------------------------------------------------
-
-Signature g_read{"read", {"buf", "desc", "src_addr", "addr", "key", "context", "len"}, 6, 1, {}};
-Signature g_write{"write", {"buf", "desc", "dest_addr", "addr", "key", "context", "len"}, 6, 1, {}};
-Signature g_writedata{"writedata", {"buf", "desc", "data", "dest_addr", "addr", "key", "context", "len"}, 7, 1, {}};
-Signature g_inject_write{"inject_write", {"buf", "dest_addr", "addr", "key", "len"}, 4, 1, {}};
-Signature g_inject_writedata{"inject_writedata", {"buf", "data", "dest_addr", "addr", "key", "len"}, 5, 1, {}};
 
 // Takes the buffer of a call; None is C's NULL, legal for a transfer of no bytes.
 bool take_buffer(const char* method, PyObject* obj, bool writable, PyObject* len, Buf* b) {
@@ -36,20 +31,26 @@ bool take_buffer(const char* method, PyObject* obj, bool writable, PyObject* len
   return false;
 }
 
-// The arguments of a call with one buffer; null where absent.
-struct OneBuffer {
-  PyObject* buf;
-  PyObject* len;
-  PyObject* desc;
-  PyObject* peer;
-  PyObject* addr;
-  PyObject* key;
-  PyObject* context;
-  PyObject* data;
+// The arguments of a call with one buffer, with a list of them, or with a batch; null where absent.
+struct Args {
+  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *addr = nullptr, *key = nullptr,
+           *context = nullptr, *data = nullptr;
+  static constexpr auto kParams = std::to_array<Param<Args>>({{"buf", &Args::buf},
+                                                              {"iov", &Args::buf},
+                                                              {"len", &Args::len},
+                                                              {"count", &Args::len},
+                                                              {"desc", &Args::desc},
+                                                              {"dest_addr", &Args::peer},
+                                                              {"src_addr", &Args::peer},
+                                                              {"addr", &Args::addr},
+                                                              {"key", &Args::key},
+                                                              {"context", &Args::context},
+                                                              {"data", &Args::data}});
 };
 
 // HOT.
-PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const OneBuffer& a, bool inject) {
+PyObject* one_buffer(PyObject* self, const char* method, OpKind kind, const Args& a, bool inject) {
+  EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
   Buf b;
@@ -69,116 +70,25 @@ PyObject* one_buffer(EndpointCore* core, const char* method, OpKind kind, const 
     if (!to_u64(a.data, &t.imm, method, "data")) return nullptr;
   }
   const Buf* bufs[] = {&b};
-  return check_and_post(core, method, t, a.context, inject, bufs, t.dest, b.length);
-}
-
-}  // namespace
-
-PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[7];
-  if (!parse(g_write, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, desc, dest_addr, addr, key, context, len] = a;
-  return one_buffer(self_of(self), "write", OpKind::write,
-                    {.buf = buf,
-                     .len = len,
-                     .desc = desc,
-                     .peer = dest_addr,
-                     .addr = addr,
-                     .key = key,
-                     .context = context,
-                     .data = nullptr},
-                    false);
-}
-PyObject* ep_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[7];
-  if (!parse(g_read, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, desc, src_addr, addr, key, context, len] = a;
-  return one_buffer(self_of(self), "read", OpKind::read,
-                    {.buf = buf,
-                     .len = len,
-                     .desc = desc,
-                     .peer = src_addr,
-                     .addr = addr,
-                     .key = key,
-                     .context = context,
-                     .data = nullptr},
-                    false);
-}
-PyObject* ep_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[8];
-  if (!parse(g_writedata, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, desc, data, dest_addr, addr, key, context, len] = a;
-  if (!present("writedata", {{data, "data"}})) return nullptr;
-  return one_buffer(self_of(self), "writedata", OpKind::write,
-                    {.buf = buf,
-                     .len = len,
-                     .desc = desc,
-                     .peer = dest_addr,
-                     .addr = addr,
-                     .key = key,
-                     .context = context,
-                     .data = data},
-                    false);
-}
-PyObject* ep_inject_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[5];
-  if (!parse(g_inject_write, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, dest_addr, addr, key, len] = a;
-  const nb::object context = inject_context(self);
-  return one_buffer(self_of(self), "inject_write", OpKind::write,
-                    {.buf = buf,
-                     .len = len,
-                     .desc = nullptr,
-                     .peer = dest_addr,
-                     .addr = addr,
-                     .key = key,
-                     .context = context.ptr(),
-                     .data = nullptr},
-                    true);
-}
-PyObject* ep_inject_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[6];
-  if (!parse(g_inject_writedata, args, nargs, kwnames, a)) return nullptr;
-  const auto& [buf, data, dest_addr, addr, key, len] = a;
-  if (!present("inject_writedata", {{data, "data"}})) return nullptr;
-  const nb::object context = inject_context(self);
-  return one_buffer(self_of(self), "inject_writedata", OpKind::write,
-                    {.buf = buf,
-                     .len = len,
-                     .desc = nullptr,
-                     .peer = dest_addr,
-                     .addr = addr,
-                     .key = key,
-                     .context = context.ptr(),
-                     .data = data},
-                    true);
+  const nb::object own = inject ? inject_context(self) : nb::object();
+  return check_and_post(core, method, t, inject ? own.ptr() : a.context, inject, bufs, t.dest, b.length);
 }
 
 // ---- lists of buffers ----------------------------------------------------------------------------------------------
-
-namespace {
-
-Signature g_readv{"readv", {"iov", "desc", "src_addr", "addr", "key", "context", "count"}, 6, 1, {}};
-Signature g_writev{"writev", {"iov", "desc", "dest_addr", "addr", "key", "context", "count"}, 6, 1, {}};
 
 PyObject* run(EndpointCore* core, const char* method, call::ListTransfer& t, PyObject* context, const BufList& list) {
   return check_and_post(core, method, t, context, false, {list.pointers.data(), list.count}, t.dest, t.total);
 }
 
-PyObject* vector_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
-                      PyObject* kwnames) {
-  PyObject* a[7];
-  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
-  const auto& [iov, desc, peer, addr, key, context, count] = a;
+PyObject* vector_call(PyObject* self, const char* method, OpKind kind, const Args& a) {
   EndpointCore* core = self_of(self);
-  const char* method = signature.method;
   if (!usable(core, method)) return nullptr;
   BufList list;
   wire::RmaRange range;
   call::ListTransfer t;
-  if (!list.acquire(core, iov, kind == OpKind::read, count, method) ||
-      !target_ok(method, addr, key, &range.addr, &range.key) || !to_u64(peer, &t.dest, method, peer_name(kind)) ||
-      !list.convert_descs(core, desc, method)) {
+  if (!list.acquire(core, a.buf, kind == OpKind::read, a.len, method) ||
+      !target_ok(method, a.addr, a.key, &range.addr, &range.key) || !to_u64(a.peer, &t.dest, method, peer_name(kind)) ||
+      !list.convert_descs(core, a.desc, method)) {
     return nullptr;
   }
   range.length = list.total();
@@ -186,29 +96,7 @@ PyObject* vector_call(PyObject* self, Signature& signature, OpKind kind, PyObjec
   t.flags = core->ep->config().tx_op_flags;
   t.local = list.span();
   t.remote = {&range, 1};
-  return run(core, method, t, context, list);
-}
-
-}  // namespace
-
-PyObject* ep_readv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return vector_call(self, g_readv, OpKind::read, args, nargs, kwnames);
-}
-PyObject* ep_writev(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return vector_call(self, g_writev, OpKind::write, args, nargs, kwnames);
-}
-
-namespace {
-
-Signature g_readmsg{"readmsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_writemsg{"writemsg", {"msg", "flags"}, 2, 1, {}};
-Signature g_writedatamsg{"writedata", {"msg", "flags"}, 2, 1, {}};
-
-PyObject* msg_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
-                   PyObject* kwnames, bool implied_data = false) {
-  PyObject* a[2];
-  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
-  return transfer_msg(self_of(self), signature.method, kind, a[0], a[1], implied_data);
+  return run(core, method, t, a.context, list);
 }
 
 }  // namespace
@@ -241,33 +129,23 @@ PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyOb
   return run(core, method, t, context.value, list);
 }
 
-PyObject* ep_readmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return msg_call(self, g_readmsg, OpKind::read, args, nargs, kwnames);
-}
-PyObject* ep_writemsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return msg_call(self, g_writemsg, OpKind::write, args, nargs, kwnames);
-}
-PyObject* ep_writedatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return msg_call(self, g_writedatamsg, OpKind::write, args, nargs, kwnames, true);
-}
-
 // ---- vectored calls ------------------------------------------------------------------------------------------------
 
 namespace {
 
-Signature g_read_batch{"read_batch", {"local", "descs", "context", "flags"}, 4, 2, {}};
-Signature g_write_batch{"write_batch", {"local", "descs", "context", "flags"}, 4, 2, {}};
+struct BatchArgs {
+  PyObject *local = nullptr, *descs = nullptr, *context = nullptr, *flags = nullptr;
+  static constexpr auto kParams = std::to_array<Param<BatchArgs>>({{"local", &BatchArgs::local},
+                                                                   {"descs", &BatchArgs::descs},
+                                                                   {"context", &BatchArgs::context},
+                                                                   {"flags", &BatchArgs::flags}});
+};
 
-PyObject* batch_call(PyObject* self, Signature& signature, OpKind kind, PyObject* const* args, Py_ssize_t nargs,
-                     PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
-  const auto& [local_arg, descs_arg, context, flags] = a;
+PyObject* batch_call(PyObject* self, const char* method, OpKind kind, const BatchArgs& a) {
   EndpointCore* core = self_of(self);
-  const char* method = signature.method;
   if (!usable(core, method)) return nullptr;
   Buf local, descs;
-  if (!local.acquire(local_arg, kind == OpKind::read) || !descs.acquire(descs_arg, true)) return nullptr;
+  if (!local.acquire(a.local, kind == OpKind::read) || !descs.acquire(a.descs, true)) return nullptr;
   if (descs.iface != mem::kHmemSystem) {
     set_error(fi_err::kEINVAL, std::string(method) + ": descs is device memory; descriptors are the host's");
     return nullptr;
@@ -283,18 +161,38 @@ PyObject* batch_call(PyObject* self, Signature& signature, OpKind kind, PyObject
   b.local = local_of(local);
   b.descs = {reinterpret_cast<nic::BatchDesc*>(descs.data), descs.length / sizeof(nic::BatchDesc)};
   b.flags = core->ep->config().tx_op_flags;
-  if (flags != Py_None && !to_u64(flags, &b.flags, method, "flags")) return nullptr;
+  if (a.flags != Py_None && !to_u64(a.flags, &b.flags, method, "flags")) return nullptr;
   const Buf* bufs[] = {&local, &descs};
-  return check_and_post(core, method, b, context, false, bufs, 0, local.length);
+  return check_and_post(core, method, b, a.context, false, bufs, 0, local.length);
 }
 
 }  // namespace
 
-PyObject* ep_read_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return batch_call(self, g_read_batch, OpKind::read, args, nargs, kwnames);
-}
-PyObject* ep_write_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return batch_call(self, g_write_batch, OpKind::write, args, nargs, kwnames);
-}
+// ---- methods -------------------------------------------------------------------------------------------------------
+
+WEFT_METHOD(ep_write, Args, "write", "buf! desc dest_addr addr key context|len",
+            one_buffer(self, M::kName, OpKind::write, a, false))
+WEFT_METHOD(ep_read, Args, "read", "buf! desc src_addr addr key context|len",
+            one_buffer(self, M::kName, OpKind::read, a, false))
+WEFT_METHOD(ep_writedata, Args, "writedata", "buf! desc data! dest_addr addr key context|len",
+            one_buffer(self, M::kName, OpKind::write, a, false))
+WEFT_METHOD(ep_inject_write, Args, "inject_write", "buf! dest_addr addr key|len",
+            one_buffer(self, M::kName, OpKind::write, a, true))
+WEFT_METHOD(ep_inject_writedata, Args, "inject_writedata", "buf! data! dest_addr addr key|len",
+            one_buffer(self, M::kName, OpKind::write, a, true))
+WEFT_METHOD(ep_readv, Args, "readv", "iov! desc src_addr addr key context|count",
+            vector_call(self, M::kName, OpKind::read, a))
+WEFT_METHOD(ep_writev, Args, "writev", "iov! desc dest_addr addr key context|count",
+            vector_call(self, M::kName, OpKind::write, a))
+WEFT_METHOD(ep_readmsg, StructArgs, "readmsg", "msg! flags",
+            transfer_msg(self_of(self), M::kName, OpKind::read, a.msg, a.flags, false))
+WEFT_METHOD(ep_writemsg, StructArgs, "writemsg", "msg! flags",
+            transfer_msg(self_of(self), M::kName, OpKind::write, a.msg, a.flags, false))
+WEFT_METHOD(ep_writedatamsg, StructArgs, "writedata", "msg! flags",
+            transfer_msg(self_of(self), M::kName, OpKind::write, a.msg, a.flags, true))
+WEFT_METHOD(ep_read_batch, BatchArgs, "read_batch", "local! descs! context flags",
+            batch_call(self, M::kName, OpKind::read, a))
+WEFT_METHOD(ep_write_batch, BatchArgs, "write_batch", "local! descs! context flags",
+            batch_call(self, M::kName, OpKind::write, a))
 
 }  // namespace weft::bind

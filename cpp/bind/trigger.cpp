@@ -1,6 +1,7 @@
 // cpp/bind/trigger.cpp: deferred work as Python functions: fi_control with FI_QUEUE_WORK and its like, fi_trigger(3).
 #include <nanobind/stl/optional.h>
 
+#include "bind/atomic_args.hpp"
 #include "bind/deferred.hpp"
 #include "bind/msg.hpp"
 #include "mem/ledger.hpp"
@@ -36,23 +37,22 @@ nic::TriggerUnit& unit_of(DomainCore& d) {
 }
 
 // The result is that of queue_work() below.
-nb::object queue_op(EndpointCore& ep, int type, nb::handle msg, nb::handle flags, const AtomicLists& lists,
-                    Deferral* later) {
+nb::object queue_op(EndpointCore& ep, int type, const ListAtomic& a, Deferral* later) {
   const char* const method = "queue_work";
   PyObject* done = nullptr;
   switch (static_cast<OpType>(type)) {
     case OpType::send:
     case OpType::tsend:
-      done = send_msg(&ep, method, static_cast<OpType>(type) == OpType::tsend, msg.ptr(), flags.ptr(), false, later);
+      done = send_msg(&ep, method, static_cast<OpType>(type) == OpType::tsend, a.msg, a.flags, false, later);
       break;
     case OpType::recv:
     case OpType::trecv:
-      done = recv_msg(&ep, method, static_cast<OpType>(type) == OpType::trecv, msg.ptr(), flags.ptr(), later);
+      done = recv_msg(&ep, method, static_cast<OpType>(type) == OpType::trecv, a.msg, a.flags, later);
       break;
     case OpType::read:
     case OpType::write: {
       const OpKind kind = static_cast<OpType>(type) == OpType::read ? OpKind::read : OpKind::write;
-      done = transfer_msg(&ep, method, kind, msg.ptr(), flags.ptr(), false, later);
+      done = transfer_msg(&ep, method, kind, a.msg, a.flags, false, later);
       break;
     }
     case OpType::atomic:
@@ -61,7 +61,7 @@ nb::object queue_op(EndpointCore& ep, int type, nb::handle msg, nb::handle flags
       const AtomicFamily family = static_cast<OpType>(type) == OpType::atomic         ? AtomicFamily::base
                                   : static_cast<OpType>(type) == OpType::fetch_atomic ? AtomicFamily::fetch
                                                                                       : AtomicFamily::compare;
-      done = atomic_msg(&ep, method, family, msg.ptr(), flags.ptr(), lists, later);
+      done = atomic_msg(&ep, method, family, a, later);
       break;
     }
     case OpType::cntr_set:
@@ -114,8 +114,13 @@ void register_triggers(Module& m) {
          nb::handle resultv, nb::handle result_desc, uint64_t threshold, CounterCore& trigger, CounterCore* counter,
          nb::handle owner, bool write_back, bool may_wait) {
         Deferral later = deferral_of(threshold, trigger, counter, owner, write_back, may_wait);
-        const AtomicLists lists{comparev.ptr(), compare_desc.ptr(), resultv.ptr(), result_desc.ptr()};
-        return queue_op(ep, type, msg, flags, lists, &later);
+        const ListAtomic a{.comparev = comparev.ptr(),
+                           .compare_desc = compare_desc.ptr(),
+                           .resultv = resultv.ptr(),
+                           .result_desc = result_desc.ptr(),
+                           .msg = msg.ptr(),
+                           .flags = flags.ptr()};
+        return queue_op(ep, type, a, &later);
       },
       nb::arg("ep"), nb::arg("op_type"), nb::arg("msg"), nb::arg("flags"), nb::arg("comparev").none(),
       nb::arg("compare_desc").none(), nb::arg("resultv").none(), nb::arg("result_desc").none(), nb::arg("threshold"),
