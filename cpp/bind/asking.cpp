@@ -2,6 +2,7 @@
 #include "bind/asking.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 
 #include "bind/signatures.hpp"
@@ -20,7 +21,8 @@ using call::kCancelNs, call::kRequestBytesMax, call::Waited;
 constexpr int64_t kAsleepNs = 250'000'000;  // a thread that sleeps looks so often whether its node was closed
 // Pauses between two calls of `also`.
 constexpr uint64_t kAlsoNsMin = 20'000'000, kAlsoNsMax = 250'000'000;
-constexpr int kAttempts = 8;  // of a step that signal handlers interrupt
+constexpr int kAttempts = 8;               // of a call that undoes another
+constexpr uint64_t kUndoNs = 100'000'000;  // how long such a call waits for its turn; then the owner's NIC does it
 
 // Numbers of calls; those of weft.share.arrays.calls are smaller.
 uint64_t next_id() noexcept {
@@ -238,6 +240,7 @@ Reply ask(const Asker& who, const Question& q, PyObject* also) {
   auto asked = call::ask(line, q);
   reply.head = asked.head;
   reply.posted = asked.posted;
+  reply.id = asked.letter.id;
   reply.answer = std::move(asked.letter.answer);
   switch (asked.end) {
     case End::answered:
@@ -267,7 +270,40 @@ Reply ask(const Asker& who, const Question& q, PyObject* also) {
 
 thread_local Deed* Deed::current_ = nullptr;
 
-// One call that ends what was begun, whatever signals come. False: it was not done.
+namespace {
+
+// Calls a method that takes nothing, in a thread of its own: Python runs signal handlers in the main thread alone, so
+// none of them ends the call.
+void call_elsewhere(PyObject* self, const char* method) {
+  if (interpreter_ends()) return;
+  try {
+    std::thread caller([=] {
+      const PyGILState_STATE before = PyGILState_Ensure();
+      Py_XDECREF(PyObject_CallMethod(self, method, nullptr));
+      PyErr_Clear();
+      PyGILState_Release(before);
+    });
+    const ReleasedGil released;
+    caller.join();
+  } catch (const std::system_error&) {  // no thread: the next attempt tries again
+  }
+}
+
+}  // namespace
+
+// Asks, whatever signals come. No answer: the call is not posted, or its NIC is told not to leave it undone.
+Reply Deed::press(const Question& q) {
+  Reply reply;
+  for (int i = 0; i < kAttempts; ++i) {
+    reply = ask(asker_, q);
+    PyErr_Clear();
+    if (reply.answer.is_valid() || reply.posted) break;
+    if (reply.end == Reply::End::no_lane) call_elsewhere(self_, "_spare_lane");
+  }
+  return reply;
+}
+
+// One call that ends what was begun. False: it was not done.
 bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) {
   if (!asker_.array.is_valid()) {
     if (!core_->ready()) return false;
@@ -283,18 +319,22 @@ bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) 
   q.a = a;
   q.b = b;
   q.in = in;
+  q.deadline_ns = now_ns() + kUndoNs;
   q.patience_ns = kCancelNs;
+  q.signals_end = false;
   if (in.size() > kRequestBytesMax - sizeof(wire::CallRequest)) return false;
-  for (int i = 0; i < kAttempts; ++i) {
-    const Reply reply = ask(asker_, q);
-    PyErr_Clear();
-    if (reply.answer.is_valid()) return reply.head.outcome == static_cast<uint32_t>(Outcome::done);
-    if (reply.posted) return true;  // the owner's NIC is told not to leave it undone
-    if (reply.end != Reply::End::no_lane) return false;
-    (void)nb::steal(PyObject_CallMethod(self_, "_spare_lane", nullptr));
-    PyErr_Clear();
-  }
-  return false;
+  const Reply reply = press(q);
+  return reply.answer.is_valid() ? reply.head.outcome == static_cast<uint32_t>(Outcome::done) : reply.posted;
+}
+
+void Deed::hand_back(Op op, uint64_t id) {
+  if (!asker_.array.is_valid()) return;
+  Question q;
+  q.op = static_cast<uint16_t>(op);
+  q.flags = wire::kCallCancel | wire::kCallGivenUp;
+  q.a = id;
+  q.patience_ns = kCancelNs;
+  (void)press(q);
 }
 
 void Deed::undo() {
@@ -309,14 +349,7 @@ void Deed::undo() {
       const auto* text = reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes));
       return deed.settle(Op::put_back, type, 0, {text, static_cast<size_t>(PyBytes_GET_SIZE(bytes))});
     }
-    void rescue(uint64_t slot, uint64_t place, uint64_t length) const {
-      for (int i = 0; i < kAttempts && !has_record(); ++i) {
-        deed.record_ = nb::steal(
-            PyObject_CallMethod(deed.self_, "_rescue", "KKK", static_cast<unsigned long long>(slot),
-                                static_cast<unsigned long long>(place), static_cast<unsigned long long>(length)));
-        PyErr_Clear();
-      }
-    }
+    void hand_back(Op op, uint64_t id) const { deed.hand_back(op, id); }
   };
   const sync::Taken taken = taken_;
   taken_.op = {};
@@ -375,8 +408,7 @@ PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
   const bool done = reply.answer.is_valid() && reply.head.outcome == static_cast<uint32_t>(Outcome::done) &&
                     (flags & (wire::kCallWatch | wire::kCallCancel)) == 0;
   if (deed != nullptr && done) {
-    deed->note(static_cast<Op>(op), &who, q.a, reply.head.value, reply.head.value2, reply.head.value3,
-               reply.head.state);
+    deed->note(static_cast<Op>(op), &who, q.a, reply.head.value, reply.head.value2, reply.head.value3, reply.id);
   }
   nb::object record;
   if (done && static_cast<Op>(op) == Op::get) {

@@ -94,6 +94,7 @@ struct Reply {
   nb::object answer;    // a bytearray, whose record follows the head
   nb::object lane;      // failed
   bool posted = false;  // the owner's NIC has the call, or gets it when its process goes on
+  uint64_t id = 0;      // the call's
   [[nodiscard]] std::span<const std::byte> record() const noexcept;
 };
 // Waits until the call is done, or the deadline. `raised`: a signal handler raised while the call waited; if it was
@@ -116,9 +117,9 @@ class Deed {
   }
   // A call has been done, of a process that maps the object (asker: null), or by the owner's NIC.
   void note(sync::Op op, const Asker* asker, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3,
-            uint64_t state) {
+            uint64_t id) {
     if (asker != nullptr) asker_ = *asker;
-    taken_.note(op, a, value, value2, value3, state, record_.is_valid());
+    taken_.note(op, a, value, value2, value3, id, record_.is_valid());
   }
   void note_item(uint64_t type, nb::object bytes) {
     record_ = std::move(bytes);
@@ -140,6 +141,8 @@ class Deed {
 
  private:
   bool settle(sync::Op op, uint64_t a, uint64_t b, std::span<const std::byte> in);
+  void hand_back(sync::Op op, uint64_t id);
+  Reply press(const call::Question& q);
 
   static thread_local Deed* current_;
   SyncCore* core_;

@@ -30,6 +30,14 @@ namespace weft::bind {
 
 // ---- the GIL -------------------------------------------------------------------------------------------------------
 
+inline bool interpreter_ends() noexcept {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 // Releases the GIL for a scope. While the interpreter shuts down, Python before 3.14 ends a thread that asks for the
 // GIL by unwinding its stack. A noexcept or catch (...) frame on that stack, and nanobind puts one around every
 // function, turns the unwinding into a crash. So a thread that returns during the shutdown sleeps here, as in Python
@@ -39,22 +47,16 @@ namespace weft::bind {
 class ReleasedGil {
  public:
   ReleasedGil()
-      : ends_(ends()), state_((assert(PyGILState_Check() && "the caller has the GIL"), PyEval_SaveThread())) {}
+      : ends_(interpreter_ends()),
+        state_((assert(PyGILState_Check() && "the caller has the GIL"), PyEval_SaveThread())) {}
   ~ReleasedGil() noexcept(false) {
-    while (!ends_ && ends()) ::pause();
+    while (!ends_ && interpreter_ends()) ::pause();
     PyEval_RestoreThread(state_);
   }
   ReleasedGil(const ReleasedGil&) = delete;
   ReleasedGil& operator=(const ReleasedGil&) = delete;
 
  private:
-  static bool ends() noexcept {
-#if PY_VERSION_HEX >= 0x030d0000
-    return Py_IsFinalizing() != 0;
-#else
-    return _Py_IsFinalizing() != 0;
-#endif
-  }
   bool ends_;
   PyThreadState* state_;
 };

@@ -74,27 +74,15 @@ void ofi_raise_missing(const std::string& call) {
 
 // ---- life ----------------------------------------------------------------------------------------------------------
 
-namespace {
-
 // At the end of the process objects stay open: Python ends them in any order, and the process ends them anyway.
-bool ending() noexcept {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
-
-}  // namespace
-
 bool ofi_may_drop(const OfiHandle& handle) noexcept {
-  return !handle.forked() && !ending();
+  return !handle.forked() && !interpreter_ends();
 }
 
 int OfiHandle::shut() noexcept {
   if (fid == nullptr) return 0;
   if (refused != 0) return refused;
-  if (forked() || ending()) {
+  if (forked() || interpreter_ends()) {
     fid = nullptr;
     return 0;
   }

@@ -339,7 +339,7 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   Deed* const deed = Deed::of(c);
   const auto result = [&](uint32_t outcome, const Call& call, PyObject* payload = nullptr) {
     if (deed != nullptr && outcome == static_cast<uint32_t>(Outcome::done)) {
-      deed->note(call.op, nullptr, call.a, call.value, call.value2, call.value3, call.state);
+      deed->note(call.op, nullptr, call.a, call.value, call.value2, call.value3, 0);
     }
     PyObject* found = Py_BuildValue("(IKKKKO)", outcome, call.value, call.value2, call.value3, call.state,
                                     payload != nullptr ? payload : Py_None);

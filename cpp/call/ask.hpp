@@ -32,6 +32,7 @@ struct Question {
   bool leaves = false;       // a barrier's: a party that waits no longer leaves it
   uint64_t deadline_ns = 0;  // in the past: the call does not wait
   uint64_t patience_ns = 0;  // for the answer to a call that does not wait
+  bool signals_end = true;   // false: a wait goes on whatever signals come
 };
 
 // The process that asks.
@@ -124,6 +125,7 @@ Asked<L> ask(L& line, Question q) {
     }
     return end(End::silent);
   };
+  const auto stops = [&] { return q.signals_end && line.holds_error(); };
   for (uint64_t pause = kPauseNsMin;; pause = std::min(2 * pause, kPauseNsMax)) {
     const uint64_t begun = line.now_ns();
     const bool waits = q.deadline_ns > begun;
@@ -131,7 +133,7 @@ Asked<L> ask(L& line, Question q) {
     typename L::Letter letter, canceling;
     if (!line.post(letter, q, waits ? wire::kCallPark : uint16_t{0})) return end(End::raised);
     const uint64_t until = waits ? std::min(q.deadline_ns, begun + kParkedNs) : begun + q.patience_ns;
-    Waited waited = line.wait(letter, until < begun ? ~uint64_t{0} : until, waits);
+    Waited waited = line.wait(letter, until < begun ? ~uint64_t{0} : until, waits && q.signals_end);
     bool over = waited == Waited::ended;
     found.posted = true;
     if (waited == Waited::failed || (waited == Waited::late && !waits)) return given_up(waited, &letter);
@@ -148,7 +150,7 @@ Asked<L> ask(L& line, Question q) {
         return first == Waited::done ? line.wait(letter, limit, ends) : first;
       };
       // If only the parking was long enough, the owner may take as long as the call may wait.
-      if (!line.holds_error() && !over && q.deadline_ns > line.now_ns()) waited = both(q.deadline_ns, true);
+      if (!stops() && !over && q.deadline_ns > line.now_ns()) waited = both(q.deadline_ns, q.signals_end);
       over = over || waited == Waited::ended;
       if (waited != Waited::done && waited != Waited::failed) waited = both(line.now_ns() + kCancelNs, false);
       if (!letter.done) return given_up(waited, &letter);
@@ -160,10 +162,10 @@ Asked<L> ask(L& line, Question q) {
     if (found.head.state != 0) q.state = found.head.state;
     const uint64_t now = line.now_ns();
     // `again`: the owner has no room for parked calls.
-    if (is(found.head, Outcome::again) && !over && !line.holds_error() && q.deadline_ns > now) {
+    if (is(found.head, Outcome::again) && !over && !stops() && q.deadline_ns > now) {
       over = line.pause(std::min(pause, q.deadline_ns - now));
     }
-    if (open && answered_all && !over && !line.holds_error() && q.deadline_ns > line.now_ns()) continue;
+    if (open && answered_all && !over && !stops() && q.deadline_ns > line.now_ns()) continue;
     if (open) {
       found.head.outcome = static_cast<uint32_t>(Outcome::again);
       found.head.state = q.state;

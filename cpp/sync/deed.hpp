@@ -8,27 +8,27 @@
 namespace weft::sync {
 
 struct Taken {
-  Op op{};                                   // take, get, claim, reserve; none: nothing is to be undone
-  uint64_t slot = 0, place = 0, length = 0;  // of a record
-  uint64_t type = 0;                         // of a record
-  uint64_t dead = 0;                         // lock: the last holder died
+  Op op{};                      // take, get, claim, reserve; none: nothing is to be undone
+  uint64_t slot = 0, type = 0;  // of a record
+  uint64_t dead = 0;            // lock: the last holder died
+  uint64_t id = 0;              // of the call that took it, where the owner's NIC did the call
 
   // A call has been done, with these arguments and results. has_record: the caller has the slot's record.
-  void note(Op done, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3, uint64_t state,
+  void note(Op done, uint64_t a, uint64_t value, uint64_t value2, uint64_t value3, uint64_t number,
             bool has_record) noexcept {
     switch (done) {
       case Op::take:
         dead = value2;
         op = done;
+        id = number;
         break;
       case Op::claim:
         type = value3;
-        length = state;
         [[fallthrough]];
       case Op::reserve:
         slot = value;
-        place = value2;
         op = done;
+        id = number;
         break;
       case Op::commit:
         op = {};
@@ -43,27 +43,28 @@ struct Taken {
   }
 };
 
+constexpr uint64_t kFirstAgain = 2;  // of free_slot: the record of a claimed slot is the next one again
+
 // By: settle(op, a, b) does one call, whatever signals come, and put_back(type) puts the record back; false: it was not
-// done. has_record(): the caller has the record. rescue(slot, place, length) copies it. keep(): the next call of this
-// handle gets it.
+// done in time: the queue is full, or its guard was held. has_record(): the caller has the record. keep(): the next
+// call of this handle gets it. hand_back(op, id) has the owner's NIC undo a call as soon as it can.
 template <typename By>
 void undo(const Taken& taken, bool semaphore, By&& by) {
   switch (taken.op) {
     case Op::take:
-      (void)by.settle(Op::release, semaphore ? 1 : taken.dead, 0);
+      if (!by.settle(Op::release, semaphore ? 1 : taken.dead, 0)) by.hand_back(taken.op, taken.id);
       break;
     case Op::reserve:
-      (void)by.settle(Op::free_slot, taken.slot, 0);
+      if (!by.settle(Op::free_slot, taken.slot, 0)) by.hand_back(taken.op, taken.id);
       break;
     case Op::claim:
-      if (by.settle(Op::free_slot, taken.slot, 1)) break;
-      // Others have taken later records: this process keeps this one.
+      if (by.settle(Op::free_slot, taken.slot, kFirstAgain)) break;
       if (by.has_record()) {
         (void)by.settle(Op::free_slot, taken.slot, 0);
+        by.keep();
       } else {
-        by.rescue(taken.slot, taken.place, taken.length);
+        by.hand_back(taken.op, taken.id);
       }
-      if (by.has_record()) by.keep();
       break;
     case Op::get:
       if (!by.put_back(taken.type)) by.keep();

@@ -103,6 +103,20 @@ Question question(uint64_t deadline_ns) {
 
 BOOST_AUTO_TEST_SUITE(call_ask)
 
+BOOST_AUTO_TEST_CASE(test_a_call_that_undoes_another_goes_on_whatever_signals_come) {
+  Script line;
+  line.held = true;
+  line.steps = {{.answers = {{1, answer(Outcome::again)}}, .raises = true},
+                {.answers = {{2, answer(Outcome::done, 7)}}}};
+  Question q = question(line.now + kSecond);
+  q.signals_end = false;
+  const auto asked = ask(line, q);
+  BOOST_TEST((asked.end == End::answered));
+  BOOST_TEST(asked.head.value == 7U);
+  BOOST_TEST(line.sent.size() == 2U);
+  for (const auto& [deadline, ends] : line.waits) BOOST_TEST(!ends);
+}
+
 BOOST_AUTO_TEST_CASE(test_a_call_that_does_not_wait_is_one_request_and_one_answer) {
   Script line;
   line.steps = {{.answers = {{1, answer(Outcome::done, 7)}}}};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -16,8 +17,8 @@ using Settled = std::tuple<Op, uint64_t, uint64_t>;
 struct Undoer {
   std::vector<Settled> calls;
   std::vector<Settled> refused;
-  bool record = false, kept = false, puts_back = true, rescues = true;
-  uint64_t rescued = 0;
+  bool record = false, kept = false, puts_back = true;
+  std::vector<std::pair<Op, uint64_t>> handed_back;
 
   bool settle(Op op, uint64_t a, uint64_t b) {
     calls.emplace_back(op, a, b);
@@ -29,10 +30,7 @@ struct Undoer {
     calls.emplace_back(Op::put_back, type, 0);
     return puts_back;
   }
-  void rescue(uint64_t slot, uint64_t place, uint64_t length) {
-    rescued = slot * 100 + place * 10 + length;
-    record = rescues;
-  }
+  void hand_back(Op op, uint64_t id) { handed_back.emplace_back(op, id); }
 };
 
 }  // namespace
@@ -65,25 +63,32 @@ BOOST_AUTO_TEST_CASE(test_a_claimed_record_becomes_the_first_again_or_is_kept) {
   taken.note(Op::claim, 0, 5, 6, 9, 7, false);
   Undoer first;
   undo(taken, false, first);
-  BOOST_TEST((first.calls == std::vector<Settled>{{Op::free_slot, 5, 1}}));
+  BOOST_TEST((first.calls == std::vector<Settled>{{Op::free_slot, 5, kFirstAgain}}));
   BOOST_TEST(!first.kept);
-  Undoer late;  // others have taken later records
-  late.refused = {{Op::free_slot, 5, 1}};
-  undo(taken, false, late);
-  BOOST_TEST(late.rescued == 5 * 100 + 6 * 10 + 7U);
-  BOOST_TEST(late.kept);
+  BOOST_TEST(first.handed_back.empty());
   Undoer has;  // the record has been read already: its slot is only freed
-  has.refused = late.refused;
+  has.refused = first.calls;
   has.record = true;
   undo(taken, false, has);
   BOOST_TEST((has.calls.back() == Settled{Op::free_slot, 5, 0}));
   BOOST_TEST(has.kept);
-  BOOST_TEST(has.rescued == 0U);
-  Undoer lost;
-  lost.refused = late.refused;
-  lost.rescues = false;
-  undo(taken, false, lost);
-  BOOST_TEST(!lost.kept);
+  BOOST_TEST(has.handed_back.empty());
+}
+
+BOOST_AUTO_TEST_CASE(test_what_cannot_be_undone_in_time_goes_to_the_owners_nic) {
+  const std::pair<Op, Settled> all[] = {{Op::take, {Op::release, 0, 0}},
+                                        {Op::reserve, {Op::free_slot, 5, 0}},
+                                        {Op::claim, {Op::free_slot, 5, kFirstAgain}}};
+  for (const auto& [op, settles] : all) {
+    Taken taken;
+    taken.note(op, 0, 5, 0, 9, 71, false);
+    Undoer undoer;
+    undoer.refused = {settles};
+    undo(taken, false, undoer);
+    BOOST_TEST((undoer.calls == undoer.refused));
+    BOOST_TEST((undoer.handed_back == std::vector<std::pair<Op, uint64_t>>{{op, 71}}));
+    BOOST_TEST(!undoer.kept);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(test_a_record_that_was_read_and_freed_is_put_back_or_kept) {

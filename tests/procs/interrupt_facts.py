@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.patience import Patience
 from tests.procs.coordination_facts import things
 
 from weft import errors
@@ -39,12 +40,14 @@ def _cut(*_: Any) -> None:
         raise Cut
 
 
-def interrupted(call: Callable[[Any], Any], on: Any, rng: random.Random, within_s: float) -> list[Any]:
-    """[what call(on) returned], or [] if a signal has ended it. Signals come until then, 1 ms apart: CPython loses
-    what a handler raises in a finalizer, or in a callback of a weak reference."""
+def interrupted(
+    call: Callable[[Any], Any], on: Any, rng: random.Random, within_s: float, every_s: float = 1e-3
+) -> list[Any]:
+    """[what call(on) returned], or [] if a signal has ended it. Signals come until then, `every_s` apart: CPython
+    loses what a handler raises in a finalizer, or in a callback of a weak reference."""
     global _armed
     got: list[Any] = []
-    calls = (functools.partial(*_TIMER, rng.uniform(1e-6, within_s), 1e-3), functools.partial(call, on))
+    calls = (functools.partial(*_TIMER, rng.uniform(1e-6, within_s), every_s), functools.partial(call, on))
     # The handling of an exception is interrupted, too.
     try:
         try:
@@ -182,6 +185,33 @@ def cut_get(_: Any, name: str, rounds: int, seed: int, count: int) -> list[int]:
         items.append(queue.get(timeout=_PATIENCE_S))
     assert all(item == item[:4] * (len(item) // 4) for item in items)
     return [int.from_bytes(item[:4], "little") for item in items]
+
+
+def cut_gets_beside_others(_: Any, name: str, rounds: int, seed: int, count: int) -> list[int]:
+    """The numbers that came to two threads, one of whose gets are interrupted, and so often that its undoing is."""
+    rng, queue = _start(seed), things[name]
+    taken: list[bytes] = []
+    stop = threading.Event()
+
+    def take() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(errors.TimedOut):
+                taken.append(queue.get(timeout=0.01))
+
+    other = threading.Thread(target=take)
+    other.start()
+    items: list[bytes] = []
+    for _round in range(rounds):
+        items += interrupted(operator.methodcaller("get", timeout=0.01), queue, rng, 1e-3, 5e-5)
+        if len(items) + len(taken) >= count:
+            break
+    until = Patience(_PATIENCE_S)
+    while len(items) + len(taken) < count and not until.over:
+        with contextlib.suppress(errors.TimedOut):
+            items.append(queue.get(timeout=0.01))
+    stop.set()
+    other.join()
+    return sorted(int.from_bytes(item[:4], "little") for item in items + taken)
 
 
 def cut_put(_: Any, name: str, rounds: int, seed: int, nbytes: int) -> list[int]:

@@ -65,6 +65,17 @@ def test_items_come_once_and_in_order_though_gets_are_interrupted(crew: Crew, nb
 
 
 @pytest.mark.parametrize("nbytes", [64, 40_000])
+def test_items_come_once_though_one_of_two_takers_is_interrupted(crew: Crew, nbytes: int) -> None:
+    """A record cannot become the next one again while others have filled the queue."""
+    owner, other = crew.children
+    name = crew.thing("Queue", 2, nbytes=nbytes)
+    owner.call(facts.begin, "put_numbers", name, nbytes, ROUNDS)
+    found = other.call(facts.cut_gets_beside_others, name, 2 * ROUNDS, SEED, ROUNDS, timeout=600)
+    assert found == list(range(ROUNDS))
+    owner.call(facts.finish)
+
+
+@pytest.mark.parametrize("nbytes", [64, 40_000])
 def test_items_are_put_once_or_not_at_all_if_puts_are_interrupted(crew: Crew, nbytes: int) -> None:
     owner, other = crew.children
     name = crew.thing("Queue", 2, nbytes=nbytes)

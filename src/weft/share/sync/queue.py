@@ -208,12 +208,6 @@ class Queue(SyncObject, _nic.QueueCore):
         self._do("get", _FREE, found.value, data=data)
         return self._unpack(data, found.value3, target, None, "get")
 
-    def _rescue(self, slot: int, place: int, nbytes: int) -> bytes:
-        """The record of a claimed slot that cannot be given back. The extension calls this to undo a get()."""
-        data = self._array.at[place : place + nbytes].read().tobytes()
-        self._do("get", _FREE, slot)
-        return data
-
     def qsize(self) -> int:
         """Items in the queue, those included that are just being put."""
         return self._do("qsize", _LOOK).value + self._kept_items
