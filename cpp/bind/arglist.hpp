@@ -85,6 +85,25 @@ struct Attr {
   PyObject* value;
 };
 
+// The fields that all message structs have.
+struct MsgFields {
+  // type: as Attr's `expected`.
+  MsgFields(PyObject* msg, const char* type)
+      : iov(msg, "msg_iov", type),
+        desc(msg, "desc", type),
+        count(msg, "iov_count", type),
+        addr(msg, "addr", type),
+        context(msg, "context", type),
+        data(msg, "data", type) {}
+  [[nodiscard]] bool all() const {
+    for (const Attr* attr : {&iov, &desc, &count, &addr, &context, &data}) {
+      if (attr->value == nullptr) return false;
+    }
+    return true;
+  }
+  Attr iov, desc, count, addr, context, data;
+};
+
 // The remote list of a message: objects with .addr, .len (or .count, in elements) and .key, or triples.
 bool remote_list(EndpointCore* core, PyObject* list, PyObject* count_arg, const char* method, size_t element,
                  std::array<wire::RmaRange, nic::kIovMax>& out, size_t* count);

@@ -174,26 +174,6 @@ PyObject* recv_list(PyObject* self, const char* method, bool tagged, const Messa
 
 namespace {
 
-// The fields of an fi.Msg or fi.MsgTagged, as owned references.
-struct Fields {
-  Fields(PyObject* msg, bool tagged)
-      : type(tagged ? kMsgTagged : kMsg),
-        iov(msg, "msg_iov", type),
-        desc(msg, "desc", type),
-        count(msg, "iov_count", type),
-        addr(msg, "addr", type),
-        context(msg, "context", type),
-        data(msg, "data", type) {}
-  [[nodiscard]] bool all() const {
-    for (const Attr* attr : {&iov, &desc, &count, &addr, &context, &data}) {
-      if (attr->value == nullptr) return false;
-    }
-    return true;
-  }
-  const char* type;
-  Attr iov, desc, count, addr, context, data;
-};
-
 bool read_tag(PyObject* msg, const char* method, const char* name, uint64_t* out) {
   const Attr attr(msg, name, kMsgTagged);
   return attr.value != nullptr && to_u64(attr.value, out, method, name);
@@ -206,7 +186,7 @@ PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject
   if (!usable(core, method)) return nullptr;
   call::Send s;
   if (!to_u64(flags, &s.flags, method, "flags")) return nullptr;
-  const Fields f(msg, tagged);
+  const MsgFields f(msg, tagged ? kMsgTagged : kMsg);
   if (!f.all()) return nullptr;
   BufList list;
   if (!list.acquire(core, f.iov.value, false, f.count.value, method) ||
@@ -227,7 +207,7 @@ PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject
   if (!usable(core, method)) return nullptr;
   call::Receive r;
   if (!to_u64(flags, &r.flags, method, "flags")) return nullptr;
-  const Fields f(msg, tagged);
+  const MsgFields f(msg, tagged ? kMsgTagged : kMsg);
   if (!f.all()) return nullptr;
   BufList list;
   list.receives = true;

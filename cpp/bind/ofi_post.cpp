@@ -287,23 +287,6 @@ WEFT_LISTED(writev, "iov! desc dest_addr addr key context|count", false, true, f
 
 namespace {
 
-struct MsgArgs {
-  MsgArgs(PyObject* msg, const char* type)
-      : iov(msg, "msg_iov", type),
-        desc(msg, "desc", type),
-        count(msg, "iov_count", type),
-        addr(msg, "addr", type),
-        context(msg, "context", type),
-        data(msg, "data", type) {}
-  [[nodiscard]] bool all() const {
-    for (const Attr* one_attr : {&iov, &desc, &count, &addr, &context, &data}) {
-      if (one_attr->value == nullptr) return false;
-    }
-    return true;
-  }
-  Attr iov, desc, count, addr, context, data;
-};
-
 ofi::Slot* claimed(const OfiEp& ep, PyObject* context) {
   ofi::Slot* found = nullptr;
   const uint64_t wanted = context == Py_None ? 0 : reinterpret_cast<uint64_t>(context);
@@ -323,7 +306,7 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   if (ep == nullptr) return nullptr;
   uint64_t flags = 0;
   if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
-  const MsgArgs m(msg, type);
+  const MsgFields m(msg, type);
   if (!m.all()) return nullptr;
   if ((flags & (kOfiPeek | kOfiClaim)) != 0 && ep->domain->quirks.has(ofi::Quirk::ignores_peek) &&
       std::strcmp(method, "recvmsg") == 0) {
