@@ -81,9 +81,9 @@ class Method {
     constexpr auto kAll = std::make_index_sequence<kLayout.count>();
     const auto given = static_cast<size_t>(nargs);
     if (kwnames == nullptr && given >= kLayout.enough && given <= kLayout.positional) [[likely]] {
-      // One by one: two at once would wait for the interpreter's stores of both.
+      // One by one, here and below: two at once would wait for the stores of both.
       [&]<size_t... I>(std::index_sequence<I...>) {
-        (void(I < given ? void(out->*kLayout.place[I] = args[I]) : void()), ...);
+        ((I < given ? void(out->*kLayout.place[I] = args[I]) : void()), ...);
       }(kAll);
       return true;
     }
@@ -92,11 +92,11 @@ class Method {
 
  private:
   template <size_t... I>
-  [[gnu::noinline]] static bool read_named(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, P* out,
-                                           std::index_sequence<I...> /*all*/) {
+  static bool read_named(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, P* out,
+                         std::index_sequence<I...> /*all*/) {
     PyObject* a[kLayout.count];
     if (!parse(signature_, args, nargs, kwnames, a)) return false;
-    ((out->*kLayout.place[I] = a[I]), ...);
+    ((a[I] != nullptr ? void(out->*kLayout.place[I] = a[I]) : void()), ...);
     return ((!kLayout.needed[I] || a[I] != nullptr) && ...) || refuse(a);
   }
 };
