@@ -33,7 +33,7 @@ Refusal check_more(const nic::Endpoint& ep, uint64_t* flags, std::span<const wir
   if ((*flags & nic::flag::kRemoteCqData) != 0) {
     for (const wire::RmaRange& range : remote) {
       if ((range.key & rules.data_key_mask) == rules.data_key_value) continue;
-      why->what = "a write with data to a region whose key does not say that it takes data (RMA_EVENT)";
+      why->what = "a write with data to a region whose key does not say that it takes data";
       return why->set(Refusal::flags_clash);
     }
   }

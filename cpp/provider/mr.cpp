@@ -9,7 +9,7 @@ namespace weft::provider {
 namespace {
 
 constexpr uint64_t kRemote = nic::flag::kRemoteRead | nic::flag::kRemoteWrite;
-constexpr uint64_t kModeEndpoint = 1u << 9, kModeRmaEvent = 1u << 8, kModeMmuNotify = 1u << 7, kModeRaw = 1u << 1;
+constexpr uint64_t kModeEndpoint = 1u << 9, kModeRmaEvent = 1u << 8, kModeMmuNotify = 1u << 7, kModeRaw = 1u << 3;
 constexpr uint64_t kDmabuf = uint64_t{1} << 40;               // FI_MR_DMABUF: iov is no iov then
 constexpr int32_t kRegionEntries = 1, kOptimizedEntries = 2;  // of the ledger, of one region
 
@@ -72,7 +72,6 @@ void enable_region(Mr& mr) {
     }
     uint64_t kind = d.keys.base;
     if (mr.wants_event || !mr.counters.empty()) kind |= d.rules.number("ledger.key_events");
-    if (mr.wants_event) kind |= d.rules.number("ledger.key_data");
     mr.region->enable(kind | sequence << d.keys.shift | static_cast<uint64_t>(mr.number));
     mr.later = false;
   } else {

@@ -80,7 +80,9 @@ void* rma_context(ofi::FidEp* fid) noexcept {
 ssize_t no_data_writes(Ep& ep, const char* name) noexcept {
   return refuse(
       ep.domain->fabric->front, Subject::ep_data, name, fi_err::kENOSYS,
-      std::string_view("writes with remote CQ data are off\n  rule: fi_cxi(7), FI_OPT_CXI_SET_RMA_WRITEDATA"));
+      std::string_view("this provider delivers no data with a write\n  rule: on cxi, later releases have writes with "
+                       "data where the domain makes the keys (FI_MR_PROV_KEY) and has a cq_data_size\n  try: write, "
+                       "then another write of a flag; or WEFT_CXI_RELEASE=current and FI_CXI_ENABLE_WRITEDATA=1"));
 }
 
 ssize_t rma_read(ofi::FidEp* fid, void* buf, size_t length, void* desc, ofi::Addr source, uint64_t addr, uint64_t key,

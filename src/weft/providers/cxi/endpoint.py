@@ -84,7 +84,11 @@ class CxiEndpoint(BaseEndpoint):
         super().__init__(domain, info)
         self.data_writes = domain.options.writedata and info.domain_attr.cq_data_size != 0
         self.prefer_numbers = profile.load().num_extremes
-        self.op_rules = op_rules.make(domain.device.pcie_remap, unreliable_fetches=profile.load().unreliable_fetches)
+        self.op_rules = op_rules.make(
+            domain.device.pcie_remap,
+            unreliable_fetches=profile.load().unreliable_fetches,
+            data_writes=self.data_writes,
+        )
         if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
             self.op_rules.only_receives_cancel = False  # also a message between two attempts
         self.op_rules.messages = messages.rules(info)

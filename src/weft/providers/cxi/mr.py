@@ -110,7 +110,7 @@ class Keys:
         use, release = _mapped(self.mappings, self._offsets, optimized=options.optimized_mrs)
         self._takes.make_keys(
             self._sequence,
-            base=PROVIDER | (EVENTS if events else 0),
+            base=PROVIDER | (EVENTS if events else 0) | (SOLICITED if options.writedata else 0),
             shift=ID_BITS,
             optimized_bit=OPTIMIZED,
             numbers_below=PROVIDER_OPTIMIZED if options.optimized_mrs else 0,
@@ -122,13 +122,12 @@ class Keys:
     def form(self, options: DomainOptions) -> dict[str, int]:
         """The form of the keys of regions that are not optimized, for a NIC that makes them by itself."""
         return {
-            "key_base": PROVIDER | (EVENTS if options.mr_match_events else 0),
+            "key_base": PROVIDER | (EVENTS if options.mr_match_events else 0) | (SOLICITED if options.writedata else 0),
             "key_shift": ID_BITS,
             "key_count": IDS,
             "key_sequence": random.getrandbits(SEQUENCE_BITS),
             "key_sequence_mask": (1 << SEQUENCE_BITS) - 1,
             "key_events": EVENTS,
-            "key_data": SOLICITED if options.writedata else 0,
         }
 
     def of_region(self, id: int, *, optimized: bool, events: bool, data: bool) -> int:
@@ -239,7 +238,8 @@ class CxiRegion:
                 self.optimized = False  # use a standard region instead
         if not self.optimized:
             self._take("les")
-        data = options.writedata and bool(region.flags & Flag.RMA_EVENT)
+        # Model: each region then has the second entry that takes data, also without FI_RMA_EVENT, as on hardware.
+        data = options.writedata
         return self._domain.region_keys.of_region(self._id, optimized=self.optimized, events=events, data=data)
 
     def close(self) -> None:

@@ -87,11 +87,12 @@ def atomic_limit(datatype: int, op: int, family: int, flags: int, remap: int) ->
     return (1 if found else 0), size
 
 
-def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
+def make(remap: int, *, unreliable_fetches: bool = False, data_writes: bool = False) -> _nic.OpRules:
     """The rules of an endpoint on a device with this remap value.
 
     Args:
         unreliable_fetches: Fetching and comparing atomics take FI_CXI_UNRELIABLE, as in later releases.
+        data_writes: There are writes with remote data, also by writemsg.
     """
     without = 0 if unreliable_fetches else int(OpFlag.UNRELIABLE)
     rules = _nic.OpRules()
@@ -113,7 +114,8 @@ def make(remap: int, *, unreliable_fetches: bool = False) -> _nic.OpRules:
         offset_shift=CONTEXT_BITS,
         sum_max=1 << 56,
     )
-    calls = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC, "fetch": _FETCH & ~without}
+    write = _WRITE | (int(Flag.REMOTE_CQ_DATA) if data_writes else 0)
+    calls = {"read": _READ, "write": write, "atomic": _ATOMIC, "fetch": _FETCH & ~without}
     calls["compare"] = _COMPARING & ~without
     calls |= {"send": _SEND, "tsend": _SEND, "recv": _RECV, "trecv": _TRECV}
     for call, flags in calls.items():
