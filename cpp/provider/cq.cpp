@@ -179,7 +179,9 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
       if (cq.notifier && cq.cq->unread() == 0) cq.notifier->drain();
     }
     decide(cq, &error);
-    if (!error.text.empty() && explains(cq.domain->fabric->front, Subject::cq))
+    // The ends that the caller has asked for are no refusals: a peek that finds nothing, a cancel.
+    const bool refusal = error.status != Status::no_message && error.status != Status::canceled;
+    if (refusal && !error.text.empty() && explains(cq.domain->fabric->front, Subject::cq))
       explain(cq.domain->fabric->front, Subject::cq, "fi_cq_readerr", error.text);
     std::memcpy(out, &e, sizeof(ofi::CqEntry));
     out->olen = error.olen;
