@@ -8,10 +8,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ._text import UsageError
 
-__all__ = ["environment", "folder", "run"]
+__all__ = ["Variable", "environment", "folder", "run", "variables"]
 
 
 def _names(found: Path) -> list[str]:
@@ -30,23 +31,43 @@ def folder() -> Path:
     return found
 
 
-def environment(provider: str) -> dict[str, str]:
+class Variable(NamedTuple):
+    """A variable that `weft run` sets.
+
+    kept   a value that the user has set stays.
+    """
+
+    name: str
+    value: str
+    effect: str
+    kept: bool = True
+
+
+def variables(provider: str) -> list[Variable]:
     """The variables that put libfabric programs on a provider of Weft: libfabric's, then those of each MPI library."""
     path = [str(folder()), *filter(None, os.environ.get("FI_PROVIDER_PATH", "").split(":"))]
+    return [
+        Variable("FI_PROVIDER_PATH", ":".join(dict.fromkeys(path)), "libfabric loads Weft's providers", kept=False),
+        Variable("FI_PROVIDER", provider, "the one provider that programs get", kept=False),
+        Variable("WEFT_PYTHON", sys.executable, "the interpreter of the policy helper", kept=False),
+        Variable("MPIR_CVAR_CH4_NETMOD", "ofi", "MPICH: libfabric in place of UCX"),
+        Variable("MPIR_CVAR_SINGLE_HOST_ENABLED", "0", "MPICH: cxi also on one host"),
+        Variable("MPIR_CVAR_NOLOCAL", "1", "MPICH: ranks of one host also talk over the NIC"),
+        Variable("OMPI_MCA_pml", "cm", "Open MPI: messages over the mtl alone"),
+        Variable("OMPI_MCA_mtl", "ofi", "Open MPI: messages over libfabric"),
+        Variable("OMPI_MCA_btl", "ofi,self", "Open MPI: windows over libfabric"),
+        Variable("OMPI_MCA_osc", "rdma,sm", "Open MPI: windows over the btl; sm has those of shared memory"),
+        Variable("OMPI_MCA_osc_sm_priority", "1", "Open MPI: sm has no others"),
+        Variable("OMPI_MCA_opal_common_ofi_provider_include", provider, "Open MPI: the provider", kept=False),
+        Variable("I_MPI_FABRICS", "ofi", "Intel MPI: ranks of one host also talk over the NIC"),
+        Variable("I_MPI_OFI_PROVIDER", provider, "Intel MPI: the provider", kept=False),
+    ]
+
+
+def environment(provider: str) -> dict[str, str]:
+    """The names and values of `variables`, with what the user has set."""
     return {
-        "FI_PROVIDER_PATH": ":".join(dict.fromkeys(path)),
-        "FI_PROVIDER": provider,
-        "WEFT_PYTHON": sys.executable,
-        # MPICH: libfabric in place of UCX; its settings for cxi also on one host.
-        "MPIR_CVAR_CH4_NETMOD": "ofi",
-        "MPIR_CVAR_SINGLE_HOST_ENABLED": "0",
-        # Open MPI: messages over libfabric alone.
-        "OMPI_MCA_pml": "cm",
-        "OMPI_MCA_mtl": "ofi",
-        "OMPI_MCA_mtl_ofi_provider_include": provider,
-        # Intel MPI; its wheel has no libfabric: I_MPI_OFI_LIBRARY names one.
-        "I_MPI_FABRICS": "ofi",
-        "I_MPI_OFI_PROVIDER": provider,
+        one.name: (os.environ.get(one.name) or one.value) if one.kept else one.value for one in variables(provider)
     }
 
 
@@ -55,22 +76,22 @@ def run(command: Sequence[str], provider: str | None, show: bool, explain: bool)
     known = _names(folder())
     if provider is not None and provider not in known:
         raise UsageError(f"-p: no provider {provider!r}; there are {' and '.join(known)}")
-    variables = environment(provider or known[0])
+    found = environment(provider or known[0])
     if show:
-        for name, value in variables.items():
-            print(f"{name}={value}")
+        for one in variables(provider or known[0]):
+            print(f"{one.name}={found[one.name]}  # {one.effect}")
         return 0
     if not command:
         raise UsageError("run: no program\n  try: weft run -- fi_info -p cxi")
     if not explain:
         try:
-            os.execvpe(command[0], list(command), {**os.environ, **variables})
+            os.execvpe(command[0], list(command), {**os.environ, **found})
         except OSError as reason:
             return _not_started(command[0], reason)
     with tempfile.NamedTemporaryFile(prefix="weft-explain-") as file:
-        variables["WEFT_EXPLAIN"] = file.name
+        found["WEFT_EXPLAIN"] = file.name
         try:
-            status = subprocess.run(list(command), env={**os.environ, **variables}, check=False).returncode
+            status = subprocess.run(list(command), env={**os.environ, **found}, check=False).returncode
         except OSError as reason:
             return _not_started(command[0], reason)
         text = Path(file.name).read_text(encoding="utf-8", errors="replace")
