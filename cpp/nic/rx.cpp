@@ -333,10 +333,10 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
   }
   end(pull.posted, c);
   if (pull.op_id == 0) return;                                            // an eager message
-  if (status == Status::canceled || (closed_ && status != Status::ok)) {  // canceled: the endpoint closes
-    sink_->lost(pull.peer, pull.op_id, Status::no_endpoint);
-  } else {
+  if (status == Status::ok) {
     sink_->done(pull.peer, pull.op_id, c.length);
+  } else {  // canceled: the endpoint closes
+    sink_->lost(pull.peer, pull.op_id, status == Status::canceled || closed_ ? Status::no_endpoint : status);
   }
 }
 

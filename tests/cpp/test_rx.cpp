@@ -324,7 +324,7 @@ BOOST_AUTO_TEST_CASE(test_rendezvous_cut_to_its_eager_part_pulls_nothing) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_failed_pull_fails_the_receive) {
+BOOST_AUTO_TEST_CASE(test_failed_pull_fails_the_receive_and_the_send) {
   Rx rx;
   SendFlow flow{rx};
   std::byte to[64];
@@ -335,6 +335,9 @@ BOOST_AUTO_TEST_CASE(test_failed_pull_fails_the_receive) {
   BOOST_TEST((c.status == Status::peer_gone));
   BOOST_TEST(c.length == 0U);
   BOOST_TEST(rx.statistics().match.posted_used == 0U);
+  BOOST_TEST(rx.dones.empty());
+  BOOST_TEST(rx.losses.size() == 1U);
+  BOOST_TEST((rx.reasons.at(0) == Status::peer_gone));
 }
 
 BOOST_AUTO_TEST_CASE(test_sender_that_wants_the_match_hears_of_it) {
