@@ -205,7 +205,8 @@ def _getinfo(asked: Record) -> _Answer:
     found = of_provider(
         name, asked.number("version"), asked.text("node"), asked.text("service"), asked.number("flags"), hints
     )
-    offers: list[Value] = [infos.record_of(_without(info)) for info in found if info.ep_attr.type == EpType.EP_RDM]
+    gone = NOT_YET | (Flag(0) if hints is not None and hints.caps & Flag.SOURCE_ERR else Flag.SOURCE_ERR)
+    offers: list[Value] = [infos.record_of(_without(info, gone)) for info in found if info.ep_attr.type == EpType.EP_RDM]
     if not offers:
         raise errors.NoData(
             f"getinfo: only connected endpoints of {name} match\n"
@@ -226,8 +227,11 @@ def _refuse_missing(name: str, hints: Info) -> None:
         )
 
 
-def _without(info: Info) -> Info:
-    """An offer without what the C library does not have."""
+def _without(info: Info, gone: Flag) -> Info:
+    """An offer without what the C library does not have, and without FI_SOURCE_ERR unless the hints ask for it.
+
+    MPICH takes over all capabilities of an offer, and ends when a message from an unknown sender is an error entry.
+    """
     for part in (info, info.tx_attr, info.rx_attr, info.domain_attr):
-        part.caps = Flag(part.caps & ~NOT_YET)
+        part.caps = Flag(part.caps & ~gone)
     return info
