@@ -12,11 +12,17 @@ namespace weft::host {
 // Decides when a loop that finds no work yields: every 4th empty round on a busy core, every 64th on an idle core.
 class PollPacer {
  public:
+  PollPacer() noexcept = default;
+  // For rounds that take nanoseconds: more of them, each number a power of two less one, so that an answer can come
+  // between two yields. After a yield of hog_ns or longer the rounds are the most: a thread that computes has taken a
+  // time slice, and a wait that ends before the next yield loses no other. Threads that poll give the core back sooner.
+  PollPacer(uint32_t busy_mask, uint32_t idle_mask, uint32_t hog_mask, int64_t hog_ns) noexcept
+      : busy_mask_(busy_mask), idle_mask_(idle_mask), hog_mask_(hog_mask), hog_ns_(hog_ns), mask_(idle_mask) {}
   void found() noexcept { empty_ = 0; }
   // Counts an empty round; true: yield now.
   [[nodiscard]] bool due() noexcept { return (++empty_ & mask_) == 0; }
   // The last yield took long: other threads want this core.
-  [[nodiscard]] bool shares_core() const noexcept { return mask_ == kBusyMask; }
+  [[nodiscard]] bool shares_core() const noexcept { return mask_ == busy_mask_; }
   [[nodiscard]] uint64_t yielded_ns() const noexcept { return yielded_ns_; }  // the last yield
   // Returns CLOCK_MONOTONIC after the yield, in nanoseconds.
   uint64_t yield_measured() noexcept {
@@ -27,12 +33,17 @@ class PollPacer {
     const int64_t ns = (b.tv_sec - a.tv_sec) * 1'000'000'000 + (b.tv_nsec - a.tv_nsec);
     // Measured: a yield takes 0.2..0.6 us when no thread waits for the core, 2 us and more when one does.
     yielded_ns_ = static_cast<uint64_t>(ns);
-    mask_ = ns > 1'500 ? kBusyMask : (mask_ < 63 ? (mask_ << 1) | 1 : 63);
+    if (ns >= hog_ns_) {
+      mask_ = hog_mask_;
+    } else {
+      mask_ = ns > 1'500 ? busy_mask_ : (mask_ < idle_mask_ ? (mask_ << 1) | 1 : idle_mask_);
+    }
     return static_cast<uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(b.tv_nsec);
   }
 
  private:
-  static constexpr uint32_t kBusyMask = 3;
+  uint32_t busy_mask_ = 3, idle_mask_ = 63, hog_mask_ = 63;
+  int64_t hog_ns_ = INT64_MAX;
   uint32_t empty_ = 0;
   uint32_t mask_ = 63;
   uint64_t yielded_ns_ = 0;
