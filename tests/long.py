@@ -33,6 +33,7 @@ LONG = {
     "props/test_interleavings.py": "random interleavings against a model",
     "props/test_matching.py": "random matches against a model",
     "provider/test_mpi.py": "jobs of several ranks, of three MPI libraries",
+    "provider/test_mpi_suites.py": "mpi4py's own tests, and Intel's benchmarks",
     "share/test_keep.py": "keepers are started, stopped and killed",
     "share/test_kept_again.py": "kept objects outlive their makers",
     "testing/test_plugin.py": "pytest in pytest",

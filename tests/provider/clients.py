@@ -1,4 +1,4 @@
-"""Clients that are not ours, as wheels have them: MPICH beside the tests, the others below build/clients (`make clients`)."""
+"""Clients that are not ours, as wheels: MPICH beside the tests, the others below build/clients (`make clients`)."""
 
 from __future__ import annotations
 
@@ -116,9 +116,7 @@ def stubs(folder: Path) -> Path:
     names.write_text("libcudart.so.12 { global: *; };\n")
     for library, more in (("libcuda.so.1", []), ("libcudart.so.12", [f"-Wl,--version-script={names}"])):
         command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library}", *more]
-        done = patience.run(
-            [*command, "-o", str(folder / library), str(support.HERE / "no_cuda.c")], support.PROGRAM_S
-        )
+        done = patience.run([*command, "-o", str(folder / library), str(support.HERE / "no_cuda.c")], support.PROGRAM_S)
         assert done.returncode == 0, done.stderr
     return folder
 

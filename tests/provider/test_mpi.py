@@ -44,7 +44,7 @@ def test_intel_mpi_moves_messages_over_cxi(programs: Path) -> None:
 
 
 def test_intel_mpi_windows_over_cxi_name_the_missing_call(programs: Path) -> None:
-    """It registers a window's memory and neither binds nor enables it, as FI_MR_ENDPOINT demands; hardware refuses too."""
+    """It neither binds nor enables a window's memory, as FI_MR_ENDPOINT demands; hardware refuses too."""
     program = clients.compiled(clients.INTEL_MPI, programs)
     done = clients.INTEL_MPI.run(2, program, provider="cxi", FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi")
     assert done.returncode != 0

@@ -206,7 +206,9 @@ def _getinfo(asked: Record) -> _Answer:
         name, asked.number("version"), asked.text("node"), asked.text("service"), asked.number("flags"), hints
     )
     gone = NOT_YET | (Flag(0) if hints is not None and hints.caps & Flag.SOURCE_ERR else Flag.SOURCE_ERR)
-    offers: list[Value] = [infos.record_of(_without(info, gone)) for info in found if info.ep_attr.type == EpType.EP_RDM]
+    offers: list[Value] = [
+        infos.record_of(_without(info, gone)) for info in found if info.ep_attr.type == EpType.EP_RDM
+    ]
     if not offers:
         raise errors.NoData(
             f"getinfo: only connected endpoints of {name} match\n"

@@ -66,9 +66,7 @@ def variables(provider: str) -> list[Variable]:
 
 def environment(provider: str) -> dict[str, str]:
     """The names and values of `variables`, with what the user has set."""
-    return {
-        one.name: (os.environ.get(one.name) or one.value) if one.kept else one.value for one in variables(provider)
-    }
+    return {one.name: (os.environ.get(one.name) or one.value) if one.kept else one.value for one in variables(provider)}
 
 
 def run(command: Sequence[str], provider: str | None, show: bool, explain: bool) -> int:
