@@ -1,7 +1,7 @@
 """C programs on Weft's NIC: what libfabric's calls cost over `weft` and `cxi`, beside libfabric's own shm and tcp.
 
 One program (peers/provider_calls.c, compiled here), one libfabric, two processes: the providers take turns, and each
-figure is the least of its batches. The memory is the C library's: peers reach it by the kernel (process_vm_writev), so a
+figure is the least of its batches. The memory is the C library's: peers reach it by the kernel (process_vm_writev): a
 write of 8 B costs a system call here, while shm passes it to the target's thread, which has to poll.
 Without a C compiler, libfabric and its headers there are no rows.
 """
