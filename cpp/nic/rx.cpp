@@ -332,7 +332,7 @@ void RxContext::pulled(const RxPull& pull, Status status) noexcept {
     c.length = 0;
   }
   end(pull.posted, c);
-  if (pull.op_id == 0) return;                                            // an eager message
+  if (pull.op_id == 0) return;  // an eager message
   if (status == Status::ok) {
     sink_->done(pull.peer, pull.op_id, c.length);
   } else {  // canceled: the endpoint closes
