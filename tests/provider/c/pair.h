@@ -47,6 +47,7 @@ static struct fid_fabric* fabric;
 static struct fid_domain* domain;
 static struct side sides[2];
 static struct fi_context2 contexts[64];
+static int modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
 
 static void progress(void) {
   for (int i = 0; i < 2; ++i) {
@@ -97,7 +98,7 @@ static void begin(int argc, char** argv, uint64_t caps) {
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = caps;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
-  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->mr_mode = modes;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   MUST(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &info));
   MUST(fi_fabric(info->fabric_attr, &fabric, NULL));
