@@ -129,17 +129,15 @@ Refusal check_pair(const nic::Endpoint& ep, Atomic& a, Why* why) {
     why->what = "ATOMIC, and READ or WRITE";
     return why->set(Refusal::no_capability);
   }
+  const FlagCall call = flag_call(a.family);
   if (a.message) {
-    const FlagCall call = a.family == AtomicFamily::base    ? FlagCall::atomic
-                          : a.family == AtomicFamily::fetch ? FlagCall::fetch
-                                                            : FlagCall::compare;
     if (const Refusal r = check_flags(ep, call, a.flags, why); r != Refusal::none) return r;
     if (const Refusal r = check_fence(ep, a.flags, why); r != Refusal::none) return r;
   }
   if (a.datatype >= nic::kDatatypeCount || a.op >= nic::kAtomicOpCount) [[unlikely]]
     return why->set(Refusal::unknown_atomic, a.op, a.datatype);
   if (!ep.config().rules.has_atomic(static_cast<nic::Datatype>(a.datatype), static_cast<nic::AtomicOp>(a.op), a.family,
-                                    a.message ? a.flags : 0)) [[unlikely]] {
+                                    a.flags & ep.config().rules.flags_of(call))) [[unlikely]] {
     why->element = static_cast<uint64_t>(a.family);
     return why->set(Refusal::no_atomic, a.op, a.datatype);
   }
@@ -161,8 +159,7 @@ Refusal check(const nic::Endpoint& ep, Atomic& a, Why* why) {
     why->what = "atomics";
     return why->set(Refusal::too_long, a.total, rules.atomic_bytes_max);
   }
-  if ((a.inject || (a.message && (a.flags & nic::flag::kInject) != 0)) && a.total > ep.config().inject_size)
-      [[unlikely]] {
+  if ((a.inject || (a.flags & nic::flag::kInject) != 0) && a.total > ep.config().inject_size) [[unlikely]] {
     return why->set(Refusal::inject_too_long, a.total, ep.config().inject_size);
   }
   if (a.whole || (rules.local_lengths && a.remote.size() == 1)) a.remote[0].length = a.total;

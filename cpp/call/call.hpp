@@ -35,6 +35,13 @@ inline bool capable(const nic::Endpoint& ep, OpKind kind) noexcept {
   const uint64_t needed = nic::flag::kRma | (kind == OpKind::read ? nic::flag::kRead : nic::flag::kWrite);
   return (caps & needed) == needed;
 }
+// Whether the data of a call is copied, by the call's name or by its flags.
+constexpr bool injects(OpKind kind, bool inject_call, uint64_t flags) noexcept {
+  return inject_call || (kind == OpKind::write && (flags & nic::flag::kInject) != 0);
+}
+// The default flags of an endpoint's side, for the calls of the side that take no flags: each gets those that its call
+// with flags takes. No call without data gets REMOTE_CQ_DATA.
+void set_default_flags(const nic::OpRules& rules, bool receives, uint64_t op_flags, nic::CallFlags* calls) noexcept;
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
 Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why);  // FI_FENCE may need the capability
 Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why, bool receives = false);
@@ -74,7 +81,7 @@ Refusal refuse_flags_first(const nic::Endpoint& ep, const Transfer& t, Refusal r
       [[unlikely]] {
     return check_fence(ep, t.flags, why) != Refusal::none ? why->refusal : why->set(r);
   }
-  if (t.inject && t.local.length > ep.config().inject_size) [[unlikely]]
+  if (t.local.length > ep.config().inject_size && injects(t.kind, t.inject, t.flags)) [[unlikely]]
     return refuse_flags_first(ep, t, Refusal::inject_too_long, why);
   if (!ep.config().rules.is_simple(t.flags, t.key)) [[unlikely]]
     return check_more(ep, t, why);
@@ -120,6 +127,11 @@ PostResult post(nic::Endpoint& ep, const Batch& b);
 
 // ---- fi_atomic(3) --------------------------------------------------------------------------------------------------
 
+constexpr FlagCall flag_call(nic::AtomicFamily family) noexcept {
+  return family == nic::AtomicFamily::base    ? FlagCall::atomic
+         : family == nic::AtomicFamily::fetch ? FlagCall::fetch
+                                              : FlagCall::compare;
+}
 constexpr uint64_t kAllElements = ~uint64_t{0};
 
 // Every form of an atomic. The checks ignore those of `operand`, `compare` and `result` that the family does not use.

@@ -5,6 +5,14 @@
 
 namespace weft::call {
 
+void set_default_flags(const nic::OpRules& rules, bool receives, uint64_t op_flags, nic::CallFlags* calls) noexcept {
+  for (size_t i = 0; i < calls->size(); ++i) {
+    const auto call = static_cast<FlagCall>(i);
+    const bool of_receives = call == FlagCall::recv || call == FlagCall::trecv;
+    if (of_receives == receives) (*calls)[i] = op_flags & rules.flags_of(call) & ~nic::flag::kRemoteCqData;
+  }
+}
+
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why) {
   const uint64_t unknown = flags & ~ep.config().rules.flags_of(call);
   return unknown == 0 ? Refusal::none : why->set(Refusal::bad_flags, unknown, ep.config().rules.flags_of(call));
@@ -123,7 +131,7 @@ Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
     if (device) t.device = static_cast<uint8_t>(t.device | 1u << i);
     t.iov[i] = {t.local[i].data, t.local[i].length};
   }
-  if ((t.flags & nic::flag::kInject) != 0 && t.total > ep.config().inject_size && t.message) {
+  if (t.total > ep.config().inject_size && injects(t.kind, false, t.flags)) {
     return why->set(Refusal::inject_too_long, t.total, ep.config().inject_size);
   }
   const nic::OpRules& rules = ep.config().rules;

@@ -165,6 +165,23 @@ BOOST_AUTO_TEST_CASE(flags_that_the_rules_do_not_admit_are_refused) {
   BOOST_TEST(strict.check_list(OpKind::read, 1, 1, flag::kCompletion) == Refusal::none);
 }
 
+BOOST_AUTO_TEST_CASE(default_flags_are_those_that_each_call_takes) {
+  nic::OpRules rules;
+  rules.flags[static_cast<size_t>(call::FlagCall::tsend)] = nic::flag::kFence | nic::flag::kRemoteCqData;
+  nic::CallFlags calls{};
+  const auto of = [&](call::FlagCall call) { return calls[static_cast<size_t>(call)]; };
+  const uint64_t sends = nic::flag::kInject | nic::flag::kFence | nic::flag::kRemoteCqData;
+  call::set_default_flags(rules, false, sends, &calls);
+  BOOST_TEST(of(call::FlagCall::write) == (nic::flag::kInject | nic::flag::kFence));
+  BOOST_TEST(of(call::FlagCall::read) == nic::flag::kFence);
+  BOOST_TEST(of(call::FlagCall::batch) == 0u);
+  BOOST_TEST(of(call::FlagCall::tsend) == nic::flag::kFence);
+  BOOST_TEST(of(call::FlagCall::trecv) == 0u);
+  call::set_default_flags(rules, true, nic::flag::kMultiRecv | nic::flag::kFence, &calls);
+  BOOST_TEST(of(call::FlagCall::recv) == nic::flag::kMultiRecv);
+  BOOST_TEST(of(call::FlagCall::write) == (nic::flag::kInject | nic::flag::kFence));
+}
+
 BOOST_AUTO_TEST_CASE(lists_longer_than_the_rules_admit_are_refused) {
   Caller c;
   BOOST_TEST(c.check_list(OpKind::write, nic::kIovMax, nic::kIovMax) == Refusal::none);
@@ -191,6 +208,12 @@ BOOST_AUTO_TEST_CASE(what_is_injected_has_at_most_inject_size_bytes) {
   BOOST_TEST(c.check(t) == Refusal::inject_too_long);
   BOOST_TEST(c.why.limit == 64u);
   BOOST_TEST(c.errno_of(Refusal::inject_too_long) == fi_err::kEMSGSIZE);
+  t.inject = false;
+  BOOST_TEST(c.check(t) == Refusal::none);
+  t.flags = flag::kInject;  // a default flag
+  BOOST_TEST(c.check(t) == Refusal::inject_too_long);
+  t.kind = OpKind::read;
+  BOOST_TEST(c.check(t) == Refusal::none);
   BOOST_TEST(c.check_list(OpKind::write, 1, 1, flag::kInject, true, 64) == Refusal::none);
   BOOST_TEST(c.check_list(OpKind::write, 1, 1, flag::kInject, true, 65) == Refusal::inject_too_long);
   BOOST_TEST(c.check_atomic({.operand = 64, .inject = true}) == Refusal::none);
