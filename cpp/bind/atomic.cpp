@@ -28,7 +28,7 @@ PyObject* run(EndpointCore* core, const char* method, call::Atomic& a, PyObject*
     Py_INCREF(c);
     a.context = reinterpret_cast<uint64_t>(c);
   }
-  a.flags |= core->lane;
+  a.flags |= core->one_sided;
   const nic::PostResult r = call::post(*core->ep, a);
   if (has_context && !r.context_used) Py_DECREF(c);
   if (r.refusal != Refusal::none) [[unlikely]] {
@@ -58,7 +58,7 @@ PyObject* one_atomic(PyObject* self, const char* method, AtomicFamily family, co
   a.family = family;
   a.inject = inject;
   a.single = true;
-  a.flags = core->ep->config().tx_op_flags;
+  a.flags = inject ? core->ep->config().tx_op_flags : core->flags_of(call::flag_call(family));
   if (!read_numbers(method, p.datatype, p.op, p.dest, &a) || !target_ok(method, p.addr, p.key, &range.addr, &range.key))
       [[unlikely]] {
     return nullptr;
@@ -103,7 +103,7 @@ PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily famil
   call::Atomic a;
   call::Why why;
   a.family = family;
-  a.flags = flags.value_or(core->ep->config().tx_op_flags);
+  a.flags = flags.value_or(core->flags_of(call::flag_call(family)));
   a.message = message;
   if (!read_numbers(method, p.datatype, p.op, p.dest, &a) || !to_u64(p.data, &a.imm, method, "data")) return nullptr;
   if (call::check_pair(*core->ep, a, &why) != Refusal::none) {

@@ -79,7 +79,7 @@ bool to_datatype(const char* method, const CollectiveArgs& c, PyObject* array, n
 }
 
 bool to_flags(const EndpointCore* core, const char* method, const CollectiveArgs& c, uint64_t* out) {
-  *out = core->ep->config().tx_op_flags & nic::flag::kCompletion;
+  *out = core->flags_of(nic::FlagCall::write) & nic::flag::kCompletion;
   if (c.flags == nullptr || c.flags == Py_None) return true;
   if (!to_u64(c.flags, out, method, "flags")) return false;
   const bool accelerated = core->ep->config().accelerated;

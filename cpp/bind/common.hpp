@@ -277,13 +277,20 @@ struct CmQueueCore {
   std::shared_ptr<nic::CmQueue> queue;
   std::shared_ptr<host::FdNotifier> notifier;
 };
+// A handle of an endpoint: the endpoint's own, or an alias. The members from `goes` on are the handle's, not the
+// endpoint's.
 struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;
-  uint64_t lane = 0;           // of an alias: nic::flag::kLane bits of its operations
-  bool alias = false;          // the endpoint belongs to another core
-  bool tells_context = false;  // failed inject calls report the endpoint's context (Python: the attribute `context`)
-  EndpointCore(std::shared_ptr<DomainBox> b, std::shared_ptr<nic::Endpoint> e) : box(std::move(b)), ep(std::move(e)) {}
+  uint64_t goes = ~uint64_t{0};  // bit_of() each call that goes on at once; others go to the method _asked first
+  uint64_t lane = 0;             // of an alias: nic::flag::kLane bits of its operations
+  uint64_t one_sided = 0;        // as lane, with the policy's call_flags: of transfers and atomics
+  nic::CallFlags flags{};        // by nic::FlagCall: the flags of calls that take none
+  bool alias = false;            // the endpoint belongs to another core
+  bool tells_context = false;    // failed inject calls report the endpoint's context (Python: the attribute `context`)
+  EndpointCore(PyObject* object, std::shared_ptr<DomainBox> b, const nic::EndpointConfig& config);
+  EndpointCore(PyObject* object, const EndpointCore& original);  // an alias
+  [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
   EndpointCore(const EndpointCore&) = delete;
   EndpointCore& operator=(const EndpointCore&) = delete;
   ~EndpointCore();

@@ -4,6 +4,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -29,11 +30,7 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
   return refuse(core, method, why);
 }
 
-bool refuse_unusable(EndpointCore* core, const char* method) {
-  if (core->box == nullptr) {
-    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": no endpoint was opened\n  try: fi.Domain.endpoint()");
-    return false;
-  }
+bool refuse_forked(EndpointCore* core, const char* method) {
   call::Why why;
   why.set(Refusal::forked);
   // Do not call explain() with the endpoint: its NIC belongs to the parent process.
@@ -88,6 +85,23 @@ bool check_buffer(EndpointCore* core, const Buf& buf, const char* method, bool w
   return refuse(core, method, why);
 }
 
+EndpointCore::EndpointCore(PyObject* object, std::shared_ptr<DomainBox> b, const nic::EndpointConfig& config)
+    : box(std::move(b)), ep(box->domain->make_endpoint(config.in(box->config))), tells_context(config.tells_context) {
+  if (self_of(object) != this) raise(fi_err::kENOSYS, "EndpointCore: nanobind lays its objects out in another way");
+  call::set_default_flags(config.rules, false, config.tx_op_flags, &flags);
+  call::set_default_flags(config.rules, true, config.rules.messages.receive_flags, &flags);
+}
+
+EndpointCore::EndpointCore(PyObject* /*object*/, const EndpointCore& original)
+    : box(original.box),
+      ep(original.ep),
+      goes(original.goes),
+      lane(uint64_t{ep->open_lane()} << nic::flag::kLaneShift),
+      one_sided(lane),
+      flags(original.flags),
+      alias(true),
+      tells_context(original.tells_context) {}
+
 EndpointCore::~EndpointCore() {
   const Seam seam;
   if (!box || !ep || box->forked()) return;
@@ -107,12 +121,19 @@ void register_endpoint(Module& m) {
                       "The NIC's side of an endpoint: its data path.")
       .def(
           "__init__",
-          [](EndpointCore* self, DomainCore& d, const nic::EndpointConfig& config) {
+          [](nb::pointer_and_handle<EndpointCore> self, DomainCore& d, const nic::EndpointConfig& config) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
-            new (self) EndpointCore(d.box, d.box->domain->make_endpoint(config.in(d.box->config)));
-            self->tells_context = config.tells_context;
+            new (self.p) EndpointCore(self.h.ptr(), d.box, config);
           },
           nb::arg("domain"), nb::arg("config"))
+      .def(
+          "__init__",
+          [](nb::pointer_and_handle<EndpointCore> self, const EndpointCore& original) {
+            new (self.p) EndpointCore(self.h.ptr(), original);
+          },
+          nb::arg("original"),
+          "An alias: the same endpoint of the NIC with flags and a lane of its own, at first the original's flags. No "
+          "order ties its operations to others.")
       .def(
           "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
           nb::arg("bytes"),
@@ -131,22 +152,28 @@ void register_endpoint(Module& m) {
           "set_retry_time", [](EndpointCore& e, uint64_t ns) { e.ep->messages().set_retry_time(ns); }, nb::arg("ns"),
           "MessageConfig.retry_ns_max of messages that are refused for the first time later.")
       .def(
-          "_alias",
-          [](EndpointCore& e) {
-            auto* made = new EndpointCore(e.box, e.ep);
-            made->alias = true;
-            made->tells_context = e.tells_context;
-            made->lane = uint64_t{e.ep->open_lane()} << nic::flag::kLaneShift;
-            return made;
-          },
-          nb::rv_policy::take_ownership, nb::sig("def _alias(self) -> EndpointCore"),
-          "The same endpoint for an alias, whose operations no order ties to others.")
-      .def(
           "_set_lane",
-          [](EndpointCore& e, uint64_t msg_order, uint8_t tclass) {
+          [](EndpointCore& e, uint64_t msg_order, uint8_t tclass, uint64_t call_flags) {
             e.ep->set_lane(nic::lane_of(e.lane), msg_order, tclass);
+            const uint64_t fences = call_flags & e.ep->config().rules.fence_also;
+            e.one_sided = e.lane | (call_flags & ~fences) | (fences != 0 ? nic::flag::kFence : 0);
           },
-          nb::arg("msg_order"), nb::arg("tclass"), "The order of an alias's operations, and their traffic class.")
+          nb::arg("msg_order"), nb::arg("tclass"), nb::arg("call_flags"),
+          "The order of the handle's operations, their traffic class, and the flags that all transfers and atomics\n"
+          "have besides those of their calls.")
+      .def(
+          "_set_op_flags",
+          [](EndpointCore& e, bool receives, uint64_t flags) {
+            call::set_default_flags(e.ep->config().rules, receives, flags, &e.flags);
+          },
+          nb::arg("receives"), nb::arg("flags"), "The handle's default flags of one side.")
+      .def(
+          "_ask",
+          [](EndpointCore& e, const std::vector<std::string>& calls) {
+            for (const std::string& call : calls) e.goes &= ~bit_of(call);
+          },
+          nb::arg("calls"),
+          "Calls that _asked(call, *args, **kwargs) of the handle sees first; they go on if it says NotImplemented.")
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
@@ -274,7 +301,11 @@ void register_endpoint(Module& m) {
           "has\n"
           "begun the operations that it held for MORE; fi.EndpointStatistics describes the others.")
       .def("close", [](EndpointCore& e) {
-        if (e.box->forked() || e.alias) return;
+        if (e.box->forked()) return;
+        if (e.alias) {
+          e.goes = 0;
+          return;
+        }
         {
           const ReleasedGil released;
           e.ep->close();

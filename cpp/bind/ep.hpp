@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <string_view>
+#include <type_traits>
 
 #include "bind/objects.hpp"
 #include "call/msg.hpp"
@@ -11,20 +13,21 @@ namespace weft::bind {
 using nic::OpKind;
 using nic::Refusal;
 
-inline EndpointCore* self_of(PyObject* self) {
-  return nb::inst_ptr<EndpointCore>(self);
+// HOT. As nb::inst_ptr(), without its call: nanobind puts the C++ object of an instance behind a header of this size.
+// Each __init__() checks that.
+inline EndpointCore* self_of(PyObject* self) noexcept {
+  return reinterpret_cast<EndpointCore*>(reinterpret_cast<std::byte*>(self) + sizeof(PyObject) + sizeof(uint64_t));
 }
 
 // Sets the error of a refusal; returns false.
 bool refuse(EndpointCore* core, const char* method, const call::Why& why);
 bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
-bool refuse_unusable(EndpointCore* core, const char* method);
+bool refuse_forked(EndpointCore* core, const char* method);
 
-// HOT. Checks before a call, and drops references of finished operations. False with an error set in a forked child,
-// and for an object whose __init__() has not run, which has no domain.
+// HOT. Checks before a call, and drops references of finished operations. False with an error set in a forked child.
 inline bool usable(EndpointCore* core, const char* method) {
-  if (core->box == nullptr || core->box->forked()) [[unlikely]]
-    return refuse_unusable(core, method);
+  if (core->box->forked()) [[unlikely]]
+    return refuse_forked(core, method);
   core->box->drain();
   return true;
 }
@@ -85,7 +88,7 @@ PyObject* check_and_post(EndpointCore* core, const char* method, Call& c, PyObje
     refuse(core, method, why);
     return nullptr;
   }
-  c.flags |= core->lane;
+  c.flags |= std::is_same_v<Call, call::Send> ? core->lane : core->one_sided;
   const bool has_context = !inject || context != nullptr;
   if (context == nullptr) context = Py_None;
   if (has_context) {
@@ -119,60 +122,21 @@ extern PyType_Slot g_endpoint_slots[];  // ep_methods.cpp
 // A call with a message struct that is queued as deferred work instead of posted (trigger.cpp).
 struct Deferral;
 
-PyObject* ep_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_inject_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_inject_writedata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_readv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_writev(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_readmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_writemsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_writedatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_read_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_write_batch(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_inject_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_fetch_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_compare_atomic(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_fetch_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_compare_atomicv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_fetch_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_compare_atomicmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_send(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_sendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_sendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_inject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_senddata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_injectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_recv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_recvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_recvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tsend(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tsendv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tsendmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tinject(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tsenddata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tinjectdata(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_trecv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_trecvv(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_trecvmsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_barrier(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_barrier2(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_broadcast(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_reduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_allreduce(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+using EpMethod = PyObject*(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+EpMethod ep_write, ep_read, ep_writedata, ep_inject_write, ep_inject_writedata, ep_readv, ep_writev, ep_readmsg,
+    ep_writemsg, ep_read_batch, ep_write_batch, ep_atomic, ep_inject_atomic, ep_fetch_atomic, ep_compare_atomic,
+    ep_atomicv, ep_fetch_atomicv, ep_compare_atomicv, ep_atomicmsg, ep_fetch_atomicmsg, ep_compare_atomicmsg, ep_send,
+    ep_sendv, ep_sendmsg, ep_inject, ep_senddata, ep_injectdata, ep_recv, ep_recvv, ep_recvmsg, ep_tsend, ep_tsendv,
+    ep_tsendmsg, ep_tinject, ep_tsenddata, ep_tinjectdata, ep_trecv, ep_trecvv, ep_trecvmsg, ep_barrier, ep_barrier2,
+    ep_broadcast, ep_reduce, ep_allreduce;
+// The bit of a call in EndpointCore::goes; raises if an endpoint has no such call.
+uint64_t bit_of(std::string_view call);
 // The calls above whose arguments are a message struct; later: they are queued, and nothing is posted.
-PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags, bool data,
+PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags,
                        Deferral* later = nullptr);
 struct ListAtomic;  // atomic_args.hpp
 PyObject* atomic_msg(EndpointCore* core, const char* method, nic::AtomicFamily family, ListAtomic p,
                      Deferral* later = nullptr);
-// With remote data, whether or not the ...msg call itself takes REMOTE_CQ_DATA.
-PyObject* ep_senddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_tsenddatamsg(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
 nb::dict message_statistics(nic::Endpoint& ep);
 nb::tuple unreceived(nic::Endpoint& ep, size_t max);

@@ -1,4 +1,6 @@
 // cpp/bind/ep_methods.cpp: the data-path methods of an endpoint, with their documentation.
+#include <vector>
+
 #include "bind/ep.hpp"
 #include "bind/signatures.hpp"
 
@@ -6,7 +8,22 @@ namespace weft::bind {
 
 namespace {
 
-#define WEFT_METHOD(name, doc) {#name, method<ep_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+PyObject* ask(PyObject* self, size_t number, EpMethod* call, PyObject* const* args, Py_ssize_t nargs,
+              PyObject* kwnames);
+
+// HOT. A call of a handle.
+template <EpMethod* call, size_t number>
+PyObject* called(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static_assert(number < 64, "EndpointCore::goes has a bit for each call");
+  if ((self_of(self)->goes >> number & 1) != 0) [[likely]]
+    return call(self, args, nargs, kwnames);
+  return ask(self, number, call, args, nargs, kwnames);
+}
+
+// A call's number is its place in the table.
+constexpr size_t kFirst = __COUNTER__ + 1;
+#define WEFT_METHOD(name, doc) \
+  {#name, method<called<ep_##name, __COUNTER__ - kFirst>>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
 PyMethodDef g_methods[] = {
     WEFT_METHOD(
@@ -252,15 +269,34 @@ PyMethodDef g_methods[] = {
         "           once, without a group; with cxi.PRE_REDUCED buf is such an accumulator.\n\n"
         "Raises as barrier, and InvalidArgument (no such pair, more than 32 bytes). Overflow, members that disagree,\n"
         "and a lost member are failed completions. Source: fi_collective(3) fi_allreduce."),
-    {"_writedatamsg", method<ep_writedatamsg>(), METH_FASTCALL | METH_KEYWORDS,
-     "writemsg with remote data, whether or not writemsg itself takes REMOTE_CQ_DATA."},
-    {"_senddatamsg", method<ep_senddatamsg>(), METH_FASTCALL | METH_KEYWORDS,
-     "sendmsg with remote data, whether or not sendmsg itself takes REMOTE_CQ_DATA."},
-    {"_tsenddatamsg", method<ep_tsenddatamsg>(), METH_FASTCALL | METH_KEYWORDS,
-     "tsendmsg with remote data, whether or not tsendmsg itself takes REMOTE_CQ_DATA."},
     {nullptr, nullptr, 0, nullptr}};
 
+// A call that the handle's method _asked may refuse, or do; it answers NotImplemented if the call is to go on.
+PyObject* ask(PyObject* self, size_t number, EpMethod* call, PyObject* const* args, Py_ssize_t nargs,
+              PyObject* kwnames) {
+  const char* const name = g_methods[number].ml_name;
+  if (self_of(self)->box == nullptr) {  // an object whose __init__() has not run
+    set_error(fi_err::kEOPBADSTATE, std::string(name) + ": no endpoint was opened\n  try: fi.Domain.endpoint()");
+    return nullptr;
+  }
+  static PyObject* asked = PyUnicode_InternFromString("_asked");
+  const nb::object text = nb::steal(PyUnicode_FromString(name));
+  std::vector<PyObject*> all{self, text.ptr()};
+  all.insert(all.end(), args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
+  PyObject* done = PyObject_VectorcallMethod(asked, all.data(), static_cast<size_t>(nargs) + 2, kwnames);
+  if (done != Py_NotImplemented) return done;
+  Py_DECREF(done);
+  return call(self, args, nargs, kwnames);
+}
+
 }  // namespace
+
+uint64_t bit_of(std::string_view call) {
+  for (size_t number = 0; g_methods[number].ml_name != nullptr; ++number) {
+    if (call == g_methods[number].ml_name) return uint64_t{1} << number;
+  }
+  raise(fi_err::kEINVAL, "an endpoint has no call " + std::string(call));
+}
 
 PyType_Slot g_endpoint_slots[] = {{Py_tp_methods, with_signatures("EndpointCore", g_methods)}, {0, nullptr}};
 

@@ -154,7 +154,7 @@ PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
       PyObject_TypeCheck(a[0], reinterpret_cast<PyTypeObject*>(endpoint_type.ptr())) && nb::inst_ready(a[0]))
       [[likely]] {
     const auto* e = nb::inst_ptr<EndpointCore>(a[0]);
-    if (e->box == r->box && e->ep && e->ep->enabled()) [[likely]] {
+    if (e->box == r->box && e->ep && !e->alias && e->ep->enabled()) [[likely]] {
       try {
         r->region->bind_endpoint(*e->ep);
       } catch (const Error& refused) {

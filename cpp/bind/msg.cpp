@@ -101,7 +101,7 @@ PyObject* send_one(PyObject* self, const char* method, bool tagged, const Messag
   s.inject = inject;
   s.data = m.data != nullptr;
   s.local = {&local, count};
-  s.flags = inject ? nic::flag::kInject : core->ep->config().tx_op_flags;
+  s.flags = inject ? nic::flag::kInject : core->flags_of(tagged ? call::FlagCall::tsend : call::FlagCall::send);
   const Buf* bufs[] = {&b};
   const nb::object own = inject ? inject_context(self) : nb::object();
   return check_and_post(core, method, s, inject ? own.ptr() : m.context, inject, std::span(bufs).first(count), s.dest,
@@ -127,7 +127,7 @@ PyObject* recv_one(PyObject* self, const char* method, bool tagged, const Messag
   }
   r.tagged = tagged;
   r.local = {&local, count};
-  r.flags = core->ep->config().rules.messages.receive_flags;
+  r.flags = core->flags_of(tagged ? call::FlagCall::trecv : call::FlagCall::recv);
   const Buf* bufs[] = {&b};
   return check_and_receive(core, method, r, m.context, std::span(bufs).first(count));
 }
@@ -146,7 +146,7 @@ PyObject* send_list(PyObject* self, const char* method, bool tagged, const Messa
   if (tagged && (!tag_ok(method, m.tag) || !to_u64(m.tag, &s.tag, method, "tag"))) return nullptr;
   s.tagged = tagged;
   s.local = list.span();
-  s.flags = core->ep->config().tx_op_flags;
+  s.flags = core->flags_of(tagged ? call::FlagCall::tsend : call::FlagCall::send);
   return check_and_post(core, method, s, m.context, false, {list.pointers.data(), list.count}, s.dest, s.total);
 }
 
@@ -166,7 +166,7 @@ PyObject* recv_list(PyObject* self, const char* method, bool tagged, const Messa
   }
   r.tagged = tagged;
   r.local = list.span();
-  r.flags = core->ep->config().rules.messages.receive_flags;
+  r.flags = core->flags_of(tagged ? call::FlagCall::trecv : call::FlagCall::recv);
   return check_and_receive(core, method, r, m.context, {list.pointers.data(), list.count});
 }
 
@@ -181,7 +181,7 @@ bool read_tag(PyObject* msg, const char* method, const char* name, uint64_t* out
 
 }  // namespace
 
-PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data,
+PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
                    Deferral* later) {
   if (!usable(core, method)) return nullptr;
   call::Send s;
@@ -196,7 +196,6 @@ PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject
   }
   s.tagged = tagged;
   s.message = true;
-  s.data = data;
   s.local = list.span();
   if (later != nullptr) return queue(core, method, s, f.context.value, {list.pointers.data(), list.count}, *later);
   return check_and_post(core, method, s, f.context.value, false, {list.pointers.data(), list.count}, s.dest, s.total);
@@ -243,10 +242,7 @@ WEFT_METHOD(ep_injectdata, MessageArgs, "injectdata", "buf! data! dest_addr|len"
 WEFT_METHOD(ep_recv, MessageArgs, "recv", "buf! desc src_addr context|len", recv_one(self, M::kName, false, a))
 WEFT_METHOD(ep_sendv, MessageArgs, "sendv", "iov! desc dest_addr context|count", send_list(self, M::kName, false, a))
 WEFT_METHOD(ep_recvv, MessageArgs, "recvv", "iov! desc src_addr context|count", recv_list(self, M::kName, false, a))
-WEFT_METHOD(ep_sendmsg, StructArgs, "sendmsg", "msg! flags",
-            send_msg(self_of(self), M::kName, false, a.msg, a.flags, false))
-WEFT_METHOD(ep_senddatamsg, StructArgs, "senddata", "msg! flags",
-            send_msg(self_of(self), M::kName, false, a.msg, a.flags, true))
+WEFT_METHOD(ep_sendmsg, StructArgs, "sendmsg", "msg! flags", send_msg(self_of(self), M::kName, false, a.msg, a.flags))
 WEFT_METHOD(ep_recvmsg, StructArgs, "recvmsg", "msg! flags", recv_msg(self_of(self), M::kName, false, a.msg, a.flags))
 
 }  // namespace weft::bind

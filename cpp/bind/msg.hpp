@@ -27,9 +27,9 @@ PyObject* send_one(PyObject* self, const char* method, bool tagged, const Messag
 PyObject* recv_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m);
 PyObject* send_list(PyObject* self, const char* method, bool tagged, const MessageArgs& m);
 PyObject* recv_list(PyObject* self, const char* method, bool tagged, const MessageArgs& m);
-// msg: an fi.Msg or fi.MsgTagged. data: the call implies remote data.
+// msg: an fi.Msg or fi.MsgTagged.
 // later: the call is queued as deferred work, and nothing is posted.
-PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags, bool data,
+PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
                    Deferral* later = nullptr);
 PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
                    Deferral* later = nullptr);

@@ -15,6 +15,9 @@ namespace {
 constexpr const char* peer_name(OpKind kind) noexcept {
   return kind == OpKind::read ? "src_addr" : "dest_addr";
 }
+constexpr call::FlagCall flag_call(OpKind kind) noexcept {
+  return kind == OpKind::read ? call::FlagCall::read : call::FlagCall::write;
+}
 
 // ---- one buffer ----------------------------------------------------------------------------------------------------
 
@@ -60,7 +63,7 @@ PyObject* one_buffer(PyObject* self, const char* method, OpKind kind, const Args
   t.kind = kind;
   t.inject = inject;
   t.local = local_of(b);
-  t.flags = core->ep->config().tx_op_flags;
+  t.flags = inject ? core->ep->config().tx_op_flags : core->flags_of(flag_call(kind));
   if (!target_ok(method, a.addr, a.key, &t.addr, &t.key) || !to_u64(a.peer, &t.dest, method, peer_name(kind)) ||
       !convert_desc(core, a.desc, method, &t.local)) [[unlikely]] {
     return nullptr;
@@ -93,7 +96,7 @@ PyObject* vector_call(PyObject* self, const char* method, OpKind kind, const Arg
   }
   range.length = list.total();
   t.kind = kind;
-  t.flags = core->ep->config().tx_op_flags;
+  t.flags = core->flags_of(flag_call(kind));
   t.local = list.span();
   t.remote = {&range, 1};
   return run(core, method, t, a.context, list);
@@ -102,7 +105,7 @@ PyObject* vector_call(PyObject* self, const char* method, OpKind kind, const Arg
 }  // namespace
 
 PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags,
-                       bool implied_data, Deferral* later) {
+                       Deferral* later) {
   if (!usable(core, method)) return nullptr;
   call::ListTransfer t;
   if (!to_u64(flags, &t.flags, method, "flags")) return nullptr;
@@ -122,7 +125,6 @@ PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyOb
   }
   t.kind = kind;
   t.message = true;
-  t.data = implied_data;
   t.local = list.span();
   t.remote = {remote.data(), remote_count};
   if (later != nullptr) return queue(core, method, t, context.value, {list.pointers.data(), list.count}, *later);
@@ -160,7 +162,7 @@ PyObject* batch_call(PyObject* self, const char* method, OpKind kind, const Batc
   b.kind = kind;
   b.local = local_of(local);
   b.descs = {reinterpret_cast<nic::BatchDesc*>(descs.data), descs.length / sizeof(nic::BatchDesc)};
-  b.flags = core->ep->config().tx_op_flags;
+  b.flags = core->flags_of(call::FlagCall::batch);
   if (a.flags != Py_None && !to_u64(a.flags, &b.flags, method, "flags")) return nullptr;
   const Buf* bufs[] = {&local, &descs};
   return check_and_post(core, method, b, a.context, false, bufs, 0, local.length);
@@ -185,11 +187,9 @@ WEFT_METHOD(ep_readv, Args, "readv", "iov! desc src_addr addr key context|count"
 WEFT_METHOD(ep_writev, Args, "writev", "iov! desc dest_addr addr key context|count",
             vector_call(self, M::kName, OpKind::write, a))
 WEFT_METHOD(ep_readmsg, StructArgs, "readmsg", "msg! flags",
-            transfer_msg(self_of(self), M::kName, OpKind::read, a.msg, a.flags, false))
+            transfer_msg(self_of(self), M::kName, OpKind::read, a.msg, a.flags))
 WEFT_METHOD(ep_writemsg, StructArgs, "writemsg", "msg! flags",
-            transfer_msg(self_of(self), M::kName, OpKind::write, a.msg, a.flags, false))
-WEFT_METHOD(ep_writedatamsg, StructArgs, "writedata", "msg! flags",
-            transfer_msg(self_of(self), M::kName, OpKind::write, a.msg, a.flags, true))
+            transfer_msg(self_of(self), M::kName, OpKind::write, a.msg, a.flags))
 WEFT_METHOD(ep_read_batch, BatchArgs, "read_batch", "local! descs! context flags",
             batch_call(self, M::kName, OpKind::read, a))
 WEFT_METHOD(ep_write_batch, BatchArgs, "write_batch", "local! descs! context flags",

@@ -16,10 +16,7 @@ WEFT_METHOD(ep_tsendv, MessageArgs, "tsendv", "iov! desc dest_addr tag context|c
             send_list(self, M::kName, true, a))
 WEFT_METHOD(ep_trecvv, MessageArgs, "trecvv", "iov! desc src_addr tag ignore context|count",
             recv_list(self, M::kName, true, a))
-WEFT_METHOD(ep_tsendmsg, StructArgs, "tsendmsg", "msg! flags",
-            send_msg(self_of(self), M::kName, true, a.msg, a.flags, false))
-WEFT_METHOD(ep_tsenddatamsg, StructArgs, "tsenddata", "msg! flags",
-            send_msg(self_of(self), M::kName, true, a.msg, a.flags, true))
+WEFT_METHOD(ep_tsendmsg, StructArgs, "tsendmsg", "msg! flags", send_msg(self_of(self), M::kName, true, a.msg, a.flags))
 WEFT_METHOD(ep_trecvmsg, StructArgs, "trecvmsg", "msg! flags", recv_msg(self_of(self), M::kName, true, a.msg, a.flags))
 
 }  // namespace weft::bind

@@ -43,7 +43,7 @@ nb::object queue_op(EndpointCore& ep, int type, const ListAtomic& a, Deferral* l
   switch (static_cast<OpType>(type)) {
     case OpType::send:
     case OpType::tsend:
-      done = send_msg(&ep, method, static_cast<OpType>(type) == OpType::tsend, a.msg, a.flags, false, later);
+      done = send_msg(&ep, method, static_cast<OpType>(type) == OpType::tsend, a.msg, a.flags, later);
       break;
     case OpType::recv:
     case OpType::trecv:
@@ -52,7 +52,7 @@ nb::object queue_op(EndpointCore& ep, int type, const ListAtomic& a, Deferral* l
     case OpType::read:
     case OpType::write: {
       const OpKind kind = static_cast<OpType>(type) == OpType::read ? OpKind::read : OpKind::write;
-      done = transfer_msg(&ep, method, kind, a.msg, a.flags, false, later);
+      done = transfer_msg(&ep, method, kind, a.msg, a.flags, later);
       break;
     }
     case OpType::atomic:

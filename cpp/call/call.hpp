@@ -101,7 +101,6 @@ inline PostResult post(nic::Endpoint& ep, const Transfer& t) {
 struct ListTransfer {
   OpKind kind = OpKind::write;
   bool message = false;  // flags are the call's own
-  bool data = false;     // a call with remote data, which implies FI_REMOTE_CQ_DATA, where writemsg may not take it
   std::span<const Local> local;
   std::span<const wire::RmaRange> remote;
   uint64_t dest = kNoPeer, flags = 0, context = 0, imm = 0;

@@ -114,10 +114,8 @@ Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
   if (const Refusal r = check_remote_count(ep, t.remote.size(), why); r != Refusal::none) return r;
   if (t.message) {
     const FlagCall call = t.kind == OpKind::read ? FlagCall::read : FlagCall::write;
-    const uint64_t implied = t.data ? nic::flag::kRemoteCqData : 0;
-    if (const Refusal r = check_flags(ep, call, t.flags & ~implied, why); r != Refusal::none) return r;
+    if (const Refusal r = check_flags(ep, call, t.flags, why); r != Refusal::none) return r;
     if (const Refusal r = check_fence(ep, t.flags, why); r != Refusal::none) return r;
-    t.flags |= implied;
   }
   t.total = 0;
   for (const Local& l : t.local) {

@@ -3132,7 +3132,14 @@ class MessageConfig:
 class EndpointCore:
     """The NIC's side of an endpoint: its data path."""
 
+    @overload
     def __init__(self, domain: DomainCore, config: EndpointConfig) -> None: ...
+
+    @overload
+    def __init__(self, original: EndpointCore) -> None:
+        """
+        An alias: the same endpoint of the NIC with flags and a lane of its own, at first the original's flags. No order ties its operations to others.
+        """
 
     def read(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
         """

@@ -81,6 +81,45 @@ def test_order_is_of_one_alias() -> None:
         assert memory[0] == 49
 
 
+def test_every_transfer_of_an_ordered_alias_is_done() -> None:
+    """Its fence is no flag of the calls, of which a read takes none like it."""
+    with opened(CAPS) as node, node.ep.alias(fi.TRANSMIT) as alias:
+        alias.set_val(cxi.OPT_CXI_SET_MSG_ORDER, int(fi.ORDER_RMA_WAW))
+        memory, result = np.zeros(2, "u8"), np.zeros(1, "u8")
+        key = register(node, memory, 200).key
+        ranges, descs = [fi.RmaIov(0, 8, key)], np.zeros(1, fi.RMA_DESC)
+        descs[0]["length"], descs[0]["dest_addr"], descs[0]["remote_addr"], descs[0]["key"] = 8, node.me, 8, key
+        alias.write(np.full(1, 7, "u8"), None, node.me, 0, key)
+        alias.read(result, None, node.me, 0, key)
+        alias.readmsg(fi.MsgRma([result], ranges, node.me), int(fi.COMPLETION))
+        alias.write_batch(np.full(1, 8, "u8"), descs)
+        alias.fetch_atomic(np.ones(1, "u8"), None, result, None, node.me, 0, key, fi.UINT64, fi.SUM)
+        node.wait(5)
+        assert (memory.tolist(), result[0]) == ([8, 8], 7)
+
+
+@pytest.mark.parametrize("how", ["opened", "set", "alias"])
+def test_write_longer_than_inject_size_is_refused_where_inject_is_a_default_flag(how: str) -> None:
+    flags = int(fi.COMPLETION | fi.INJECT | fi.TRANSMIT_COMPLETE)
+
+    def edit(info: fi.Info) -> None:
+        if how == "opened":
+            info.tx_attr.op_flags = flags
+
+    with opened(CAPS, edit=edit) as node, node.ep.alias(fi.TRANSMIT | flags) as alias:
+        ep: Any = alias if how == "alias" else node.ep
+        if how == "set":
+            ep.control(fi.SETOPSFLAG, fi.TRANSMIT | flags)
+        long = np.zeros(node.ep.inject_size + 1, "u1")
+        key = register(node, np.zeros(4096, "u1"), 200).key
+        for call, buf in ((ep.write, long), (ep.writev, [long])):
+            with pytest.raises(fi.MessageTooLong, match="inject_size"):
+                call(buf, None, node.me, 0, key)
+        ep.read(long, None, node.me, 0, key)
+        ep.write(long[:-1], None, node.me, 0, key)
+        node.wait(2)
+
+
 OWNER = """
 import sys
 import numpy as np

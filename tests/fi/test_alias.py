@@ -147,7 +147,7 @@ def test_call_of_an_alias_without_key_or_address_is_refused() -> None:
             lambda: alias.write(WORD, None, node.me, 0),
             lambda: alias.read(np.zeros(1, "u8"), None, node.me, key=KEY),
             lambda: alias.inject_write(WORD, node.me, 0),
-            lambda: alias.writedata(WORD, None, None, node.me, 0, KEY),
+            lambda: alias.writedata(WORD, dest_addr=node.me, addr=0, key=KEY),
             lambda: alias.atomic(WORD, None, node.me, 0, KEY),
         ):
             with pytest.raises(TypeError, match="needs the argument"):

@@ -5,113 +5,61 @@ Source: fi_trigger(3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ..flags import Flag, OpType, TriggerEvent
 from . import _args, _handle
 from .rules import Rule
 
-if TYPE_CHECKING:
-    from .domain import Domain
-
-__all__ = ["Triggering"]
+__all__ = ["CALLS", "triggered"]
 
 _TRIGGER = int(Flag.TRIGGER)
+_MSG = ("msg", "flags")
+
+# call -> its parameters, of which the first are required; their number; the operation, and the name of its struct
+CALLS: dict[str, tuple[tuple[str, ...], int, OpType, str]] = {
+    "sendmsg": (_MSG, 1, OpType.OP_SEND, "OpMsg"),
+    "recvmsg": (_MSG, 1, OpType.OP_RECV, "OpMsg"),
+    "tsendmsg": (_MSG, 1, OpType.OP_TSEND, "OpTagged"),
+    "trecvmsg": (_MSG, 1, OpType.OP_TRECV, "OpTagged"),
+    "readmsg": (_MSG, 1, OpType.OP_READ, "OpRma"),
+    "writemsg": (_MSG, 1, OpType.OP_WRITE, "OpRma"),
+    "atomicmsg": (_MSG, 1, OpType.OP_ATOMIC, "OpAtomic"),
+    "fetch_atomicmsg": (("msg", "resultv", "result_desc", "flags"), 2, OpType.OP_FETCH_ATOMIC, "OpFetchAtomic"),
+    "compare_atomicmsg": (
+        ("msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"), 2, OpType.OP_COMPARE_ATOMIC,
+        "OpCompareAtomic",
+    ),
+}  # fmt: skip
 
 
-class Triggering:
-    """The calls of an endpoint with FI_TRIGGER; calls without the flag go to the endpoint's own methods."""
+def triggered(ep: Any, call: str, args: tuple[Any, ...], more: Mapping[str, Any]) -> Any:
+    """Queue a call that has FI_TRIGGER. NotImplemented: it has not, or its arguments are not the call's."""
+    if call not in CALLS:
+        return NotImplemented
+    names, required, kind, struct = CALLS[call]
+    given = {**dict(zip(names, args, strict=False)), **more}
+    flags = given.get("flags", 0)
+    _args.whole(call, flags=flags)
+    fits = len(given) == len(args) + len(more) and given.keys() <= set(names) and given.keys() >= set(names[:required])
+    if not flags & _TRIGGER or not fits:
+        return NotImplemented
+    from . import trigger  # at the first use: few endpoints have triggered operations
 
-    if TYPE_CHECKING:
-        domain: Domain
-
-    def sendmsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.sendmsg`; under fi.TRIGGER sent when the counter of the context reaches its threshold."""
-        if not _triggered("sendmsg", flags):
-            super().sendmsg(msg, flags)  # type: ignore[misc]  # the endpoint's
-        else:
-            _queue(self, "sendmsg", OpType.OP_SEND, _structs().OpMsg(self, msg, flags))
-
-    def recvmsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.recvmsg`; under fi.TRIGGER posted at the threshold."""
-        if not _triggered("recvmsg", flags):
-            super().recvmsg(msg, flags)  # type: ignore[misc]
-        else:
-            _queue(self, "recvmsg", OpType.OP_RECV, _structs().OpMsg(self, msg, flags))
-
-    def tsendmsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.tsendmsg`; under fi.TRIGGER sent at the threshold."""
-        if not _triggered("tsendmsg", flags):
-            super().tsendmsg(msg, flags)  # type: ignore[misc]
-        else:
-            _queue(self, "tsendmsg", OpType.OP_TSEND, _structs().OpTagged(self, msg, flags))
-
-    def trecvmsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.trecvmsg`; under fi.TRIGGER posted at the threshold."""
-        if not _triggered("trecvmsg", flags):
-            super().trecvmsg(msg, flags)  # type: ignore[misc]
-        else:
-            _queue(self, "trecvmsg", OpType.OP_TRECV, _structs().OpTagged(self, msg, flags))
-
-    def readmsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.readmsg`; under fi.TRIGGER read at the threshold."""
-        if not _triggered("readmsg", flags):
-            super().readmsg(msg, flags)  # type: ignore[misc]
-        else:
-            _queue(self, "readmsg", OpType.OP_READ, _structs().OpRma(self, msg, flags))
-
-    def writemsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.writemsg`; under fi.TRIGGER written at the threshold."""
-        if not _triggered("writemsg", flags):
-            super().writemsg(msg, flags)  # type: ignore[misc]
-        else:
-            _queue(self, "writemsg", OpType.OP_WRITE, _structs().OpRma(self, msg, flags))
-
-    def atomicmsg(self, msg: Any, flags: int = 0) -> None:
-        """As `Endpoint.atomicmsg`; under fi.TRIGGER executed at the threshold."""
-        if not _triggered("atomicmsg", flags):
-            super().atomicmsg(msg, flags)  # type: ignore[misc]
-        else:
-            _queue(self, "atomicmsg", OpType.OP_ATOMIC, _structs().OpAtomic(self, msg, flags))
-
-    def fetch_atomicmsg(self, msg: Any, resultv: Sequence[Any], result_desc: Any = None, flags: int = 0) -> None:
-        """As `Endpoint.fetch_atomicmsg`; under fi.TRIGGER executed at the threshold."""
-        if not _triggered("fetch_atomicmsg", flags):
-            super().fetch_atomicmsg(msg, resultv, result_desc, flags)  # type: ignore[misc]
-        else:
-            op = _structs().OpFetchAtomic(self, msg, _structs().MsgFetch(resultv, result_desc), flags)
-            _queue(self, "fetch_atomicmsg", OpType.OP_FETCH_ATOMIC, op)
-
-    def compare_atomicmsg(
-        self, msg: Any, comparev: Sequence[Any], compare_desc: Any = None, resultv: Sequence[Any] = (),
-        result_desc: Any = None, flags: int = 0,
-    ) -> None:  # fmt: skip
-        """As `Endpoint.compare_atomicmsg`; under fi.TRIGGER executed at the threshold."""
-        if not _triggered("compare_atomicmsg", flags):
-            super().compare_atomicmsg(msg, comparev, compare_desc, resultv, result_desc, flags)  # type: ignore[misc]
-        else:
-            fetch, compare = _structs().MsgFetch(resultv, result_desc), _structs().MsgCompare(comparev, compare_desc)
-            op = _structs().OpCompareAtomic(self, msg, fetch, compare, flags)
-            _queue(self, "compare_atomicmsg", OpType.OP_COMPARE_ATOMIC, op)
-
-
-def _structs() -> Any:
-    """The module of the structs, imported at the first use: few endpoints have triggered operations."""
-    from . import trigger
-
-    return trigger
-
-
-def _triggered(call: str, flags: Any) -> bool:
-    if flags.__class__ is not int:
-        _args.whole(call, flags=flags)
-    return bool(flags & _TRIGGER)
+    lists: list[Any] = []
+    if "resultv" in names:
+        lists.append(trigger.MsgFetch(given.get("resultv", ()), given.get("result_desc")))
+    if "comparev" in names:
+        lists.append(trigger.MsgCompare(given["comparev"], given.get("compare_desc")))
+    _queue(ep, call, kind, getattr(trigger, struct)(ep, given["msg"], *lists, flags))
+    return None
 
 
 def _queue(ep: Any, call: str, kind: int, op: Any) -> None:
     """Queue the operation as deferred work, whose entries in the completion queue are those of an ordinary call."""
-    trigger = _structs()
+    from . import trigger
+
     refuse = ep.domain.policy.refusals.refuse
     _handle.expect(op.msg, trigger.MESSAGES[type(op)], call, "msg")
     context = op.msg.context

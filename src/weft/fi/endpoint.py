@@ -8,7 +8,6 @@ Source: fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(
 
 from __future__ import annotations
 
-import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,8 @@ from ..flags import BindFlag, EpType, Flag, Opt, OptLevel
 from . import _args, _handle, _offered
 from ._control import Controlled
 from ._counted import Counted
-from ._flagged import Flagged
 from ._later import EndpointLater
-from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
-from ._triggered import Triggering
+from ._ops_flag import COMMANDS, OpFlags
 from .atomic import query
 from .auth_key import keys_in_force, keys_of_vector, take_key
 from .av import AddressVector
@@ -99,12 +96,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
             # The NIC needs an address vector; the application does not see this one, which has one peer.
             self._own_av = _nic.AddressVectorCore(domain)
             self.bind_av(self._own_av)
-        if not self.policy.data_writes:
-            self._become(WithoutData)
-        if self.policy.messages is None:
-            self._become(WithoutMessages)
-        if info.caps & Flag.TRIGGER and self.policy.triggers:
-            self._become(Triggering)
+        self._ask_about()
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -578,7 +570,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
             flags: `fi.TRANSMIT` or `fi.RECV`, and the default flags of operations of that side.
             context: Any object, kept as `alias.context`.
 
-        Close the alias before the endpoint. Transfers of the alias run some Python code, those of the endpoint none.
+        Close the alias before the endpoint.
         Raises InvalidArgument (no side, or both), BadFlags (flags that the provider does not have).
         Source: fi_endpoint(3) fi_ep_alias.
         """
@@ -593,29 +585,6 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
     @property
     def _extensions(self) -> Extensions:
         return self.policy
-
-    @property
-    def _target(self) -> _nic.EndpointCore:
-        return self
-
-    def _set_ops_flag(self, arg: Any) -> None:
-        super()._set_ops_flag(arg)
-        if not isinstance(self, Flagged):
-            # The NIC's endpoint keeps the flags that it was opened with, so calls must pass their flags from now on.
-            self._become(Flagged)
-
-    @property
-    def _core(self) -> _nic.EndpointCore:
-        return self
-
-    def _become(self, part: type) -> None:
-        """Give the endpoint the calls of `part`."""
-        cls: Any = type(self)
-        triggers = issubclass(cls, Triggering)
-        if triggers:  # Triggering stays in front of the other parts
-            cls = cls.__bases__[-1]
-        cls = _with(part, cls)
-        self.__class__ = _with(Triggering, cls) if triggers else cls
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -677,17 +646,6 @@ class Bindings:
             ep.try_at(nic, pid, vnis)
         except errors.AddressInUse as taken:
             raise ep._taken(ep._address, taken) from None
-
-
-@functools.cache
-def _with(part: type, cls: type[Endpoint]) -> type[Endpoint]:
-    """The same class with the calls of `part`."""
-    own: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-    missing: tuple[type, ...] = (WithoutData, WithoutMessages)
-    for refusing in missing:  # keep refusing what the endpoint does not have
-        if issubclass(cls, refusing):
-            own.update({name: value for name, value in vars(refusing).items() if not name.startswith("_")})
-    return type(cls.__name__, (part, cls), own)
 
 
 def _opt(optname: int) -> str:

@@ -5,28 +5,25 @@ Source: fi_endpoint(3) fi_ep_alias.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
+from .. import _nic
 from ..flags import Flag
 from . import _handle
 from ._control import Controlled
-from ._flagged import Flagged
+from ._counted import Counted
 from ._later import EndpointLater
-from ._ops_flag import COMMANDS, OpFlags, WithoutData, WithoutMessages
-from ._triggered import Triggering
+from ._ops_flag import COMMANDS, OpFlags
 from .policy import Extensions
 
 if TYPE_CHECKING:
-    from .. import _nic
-    from .attrs import Info
     from .domain import Domain
     from .endpoint import Endpoint
 
 __all__ = ["EndpointAlias"]
 
 
-class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInDomain):
+class EndpointAlias(OpFlags, Controlled, Counted, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
     """Another view of an endpoint (struct fid_ep). Made by `Endpoint.alias`.
 
     Its transfers use the original's address, queues, counters and address vector. It has its own flags, and its own
@@ -38,39 +35,31 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
     _called = "ep"
     _commands = COMMANDS
 
-    def __init__(self, original: Endpoint, parent: OpFlags, side: int, flags: int, context: Any) -> None:
+    def __init__(
+        self, original: Endpoint, parent: Endpoint | EndpointAlias, side: int, flags: int, context: Any
+    ) -> None:
         self.original = original
         self.domain: Domain = original.domain
-        self.info: Info = original.info
+        self.info = original.info
         self.context = context
         self.policy = parent.policy.alias()
-        self._made: _nic.EndpointCore = original._alias()  # type: ignore[attr-defined]  # not in the stub: private
-        self._made._set_lane(*self.policy.lane)
+        super().__init__(parent)
         self._refuse = original._refuse
-        self._op_flags = {**parent._op_flags, side: self.policy.op_flags(side, flags)}
+        self._op_flags = {**parent._op_flags}
+        self._take_flags(side, flags)
+        self._take_lane()
         self._children: _handle.Children = {}
         self._site = _handle.here(3)
         _handle.adopt(self, original)
-        missing: tuple[type, ...] = () if self.policy.data_writes else (WithoutData,)
-        if self.policy.messages is None:
-            missing = (*missing, WithoutMessages)
-        if self.info.caps & Flag.TRIGGER and self.policy.triggers:
-            missing = (*missing, Triggering)
-        if missing:
-            self.__class__ = _alias_without(missing)
 
     @property
     def _extensions(self) -> Extensions:
         return self.policy
 
-    @property
-    def _target(self) -> _nic.EndpointCore:
-        _handle.check(self, "transfer")
-        return self._made
-
-    @property
-    def _core(self) -> _nic.EndpointCore:
-        return self._made
+    def _asked(self, call: str, /, *args: Any, **more: Any) -> Any:
+        found = super()._asked(call, *args, **more)
+        _handle.check(self, "transfer")  # a closed alias is asked about every call
+        return found
 
     @property
     def caps(self) -> Flag:
@@ -119,7 +108,7 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
 
     def close(self) -> None:
         """Close the alias (fi_close); the original stays."""
-        _handle.close(self, None, self._children, (self.original,))
+        _handle.close(self, super().close, self._children, (self.original,))
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
         finalize(self, None, (self.original,) if self._site else ())
@@ -127,10 +116,3 @@ class EndpointAlias(OpFlags, Flagged, Controlled, EndpointLater, _handle.LifeInD
     def __repr__(self) -> str:
         flags = Flag(self._op_flags[int(Flag.TRANSMIT)])
         return f"<EndpointAlias {'closed' if self._closed else f'of {self.original!r}, {flags!s}'}>"
-
-
-@functools.cache
-def _alias_without(missing: tuple[type, ...]) -> type[EndpointAlias]:
-    """The alias of an endpoint that does not have some calls."""
-    own = {"__module__": EndpointAlias.__module__, "__doc__": EndpointAlias.__doc__}
-    return type(EndpointAlias.__name__, (*missing, EndpointAlias), own)

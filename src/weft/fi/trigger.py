@@ -303,7 +303,7 @@ def queue(domain: Domain, work: Any) -> None:
 
     def start(may_wait: bool) -> str | None:
         return _nic.queue_work(
-            op.ep._core, kind, op.msg, flags, comparev, compare_desc, resultv, result_desc, int(work.threshold),
+            op.ep, kind, op.msg, flags, comparev, compare_desc, resultv, result_desc, int(work.threshold),
             trigger, completion, work._token, back, may_wait,
         )  # fmt: skip
 

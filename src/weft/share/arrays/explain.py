@@ -198,5 +198,5 @@ def _peer_of(a: View) -> dict[str, object] | None:
     nic, node = _process.nic_if_open(), getattr(a, "_node", None)
     if nic is None or a._peer < 0 or node is None or node._closed or node._made_in != _process.generation:
         return None
-    found = nic.peer_of(node._home.ep._core, a._peer)
+    found = nic.peer_of(node._home.ep, a._peer)
     return None if found is None or found["dead"] else found

@@ -152,7 +152,7 @@ def _map(a: Attached, length: int, writable: bool, call: str) -> Any:
     except IndexError:
         lane = a._lane(call)
     try:
-        found = _nic.peer_memory(lane.ep._core, a._peer, a._key, a.ticket.base, length, writable, own=True)
+        found = _nic.peer_memory(lane.ep, a._peer, a._key, a.ticket.base, length, writable, own=True)
         if found == _AGAIN:
             lane.take(1)  # progress, under WEFT_ENGINE=manual
         return found
