@@ -34,7 +34,8 @@ def folder() -> Path:
 class Variable(NamedTuple):
     """A variable that `weft run` sets.
 
-    kept   a value that the user has set stays.
+    Attributes:
+        kept: A value that the user has set stays.
     """
 
     name: str
