@@ -1,6 +1,7 @@
 // cpp/array/place.cpp: see place.hpp.
 #include "array/place.hpp"
 
+#include <cassert>
 #include <cstring>
 
 namespace weft::array {
@@ -31,6 +32,7 @@ bool pick_rows(const Place& p, std::span<const int64_t> indices, std::span<const
 bool spread(const Place& p, const Picked& s, const nic::Rows* chosen, const std::byte* element) noexcept {
   constexpr size_t kRoomBytes = 4096;
   const auto item = static_cast<size_t>(p.type.bytes);
+  assert(item != 0 && item <= kRoomBytes && s.block % item == 0 && "a piece is of whole elements");
   alignas(16) std::byte room[kRoomBytes];
   const size_t whole = std::min<uint64_t>(kRoomBytes / item * item, s.block);
   for (size_t at = 0; at < whole; at += item) std::memcpy(room + at, element, item);

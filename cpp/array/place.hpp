@@ -39,6 +39,7 @@ struct Picked : Selection, Pieces {
 
 // HOT. The target of t[i]; false: out of bounds. Requires p.rows.
 inline bool pick_row(const Place& p, int64_t i, Picked* s) noexcept {
+  assert(p.rows && "each t[i] is one piece");
   uint64_t offset = 0;
   if (!row_of(p.layout(), i, &offset)) return false;
   s->whole = false;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -55,10 +56,13 @@ std::string explain(const Refused& refused, const std::string& given);
 // HOT. A selection, item by item: integers, slices, and the dimensions that no item names.
 class Selecting {
  public:
-  Selecting(const Layout& layout, Selection* found) noexcept : layout_(layout), found_(found) {}
+  Selecting(const Layout& layout, Selection* found) noexcept : layout_(layout), found_(found) {
+    assert(layout.shape.size() == layout.strides.size() && "each dimension has a stride");
+  }
   [[nodiscard]] size_t left() const noexcept { return layout_.shape.size() - axis_; }  // dimensions
   // False: out of bounds. This and slice() require a dimension.
   bool integer(int64_t at) noexcept {
+    assert(left() != 0 && "the item has a dimension");
     const int64_t n = layout_.shape[axis_];
     if (at < 0) at += n;
     if (at < 0 || at >= n) return false;
@@ -68,6 +72,7 @@ class Selecting {
   }
   // As of Index.
   void slice(int64_t start, int64_t stop, int64_t step) noexcept {
+    assert(left() != 0 && step != 0 && "the item has a dimension, and a slice its direction");
     const int64_t n = layout_.shape[axis_];
     step = std::max(step, -std::numeric_limits<int64_t>::max());
     const int64_t lowest = step < 0 ? -1 : 0, highest = step < 0 ? n - 1 : n;
@@ -97,6 +102,7 @@ class Selecting {
   void new_axis() noexcept { add(1, 0); }
   // Requires dims() <= kDimsMax.
   void end(bool whole) noexcept {
+    assert(dims_ <= kDimsMax && "the selection has room for its dimensions");
     found_->offset = offset_;
     found_->dims = dims_;
     found_->whole = whole;
@@ -122,6 +128,7 @@ class Selecting {
 
 // HOT. The bytes from the first element to row i; false: out of bounds.
 inline bool row_of(const Layout& layout, int64_t i, uint64_t* offset) noexcept {
+  assert(!layout.shape.empty() && "an array of rows");
   const int64_t n = layout.shape[0];
   if (i < 0) i += n;
   if (i < 0 || i >= n) return false;

@@ -1,6 +1,8 @@
 // cpp/call/quota.cpp: see quota.hpp.
 #include "call/quota.hpp"
 
+#include <cassert>
+
 namespace weft::call {
 
 std::optional<uint32_t> Numbers::take() {
@@ -16,6 +18,7 @@ std::optional<uint32_t> Numbers::take() {
 bool Numbers::give(uint32_t n) noexcept {
   const uint64_t bit = uint64_t{1} << n % 64;
   if (n >= count_ || (used_[n / 64] & bit) == 0) return false;
+  assert(taken_ != 0 && "the count is that of the bits");
   used_[n / 64] &= ~bit;
   --taken_;
   first_ = std::min<size_t>(first_, n / 64);
@@ -29,12 +32,14 @@ std::optional<size_t> Stock::kind(const std::string& name) const {
 }
 
 bool Stock::take(size_t kind, int64_t count) noexcept {
+  assert(kind < counts_.size() && count >= 0 && "a kind of this stock");
   if (counts_[kind] < count) return false;
   counts_[kind] -= count;
   return true;
 }
 
 bool RegionQuota::take(Took took) {
+  assert(took != Took::nothing && ledger != nullptr && taken != nullptr && "a region takes something of a service");
   const Some& wanted = some(took);
   if (closed || !ledger->take(slot, wanted.kind, wanted.count)) return false;
   (*taken)[wanted.kind] += wanted.count;
@@ -44,6 +49,7 @@ bool RegionQuota::take(Took took) {
 void RegionQuota::give(Took took) {
   if (closed) return;
   const Some& back = some(took);
+  assert((*taken)[back.kind] >= back.count && "a region gives back what it took");
   (*taken)[back.kind] -= back.count;
   ledger->give(slot, back.kind, back.count);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,7 +36,10 @@ class Stock {
   [[nodiscard]] std::optional<size_t> kind(const std::string& name) const;
   [[nodiscard]] const std::string& name(size_t kind) const { return kinds_[kind]; }
   [[nodiscard]] size_t kinds() const noexcept { return kinds_.size(); }
-  int64_t& operator[](size_t kind) noexcept { return counts_[kind]; }
+  int64_t& operator[](size_t kind) noexcept {
+    assert(kind < counts_.size() && "a kind of this stock");
+    return counts_[kind];
+  }
   bool take(size_t kind, int64_t count) noexcept;  // false: there are fewer, and nothing is taken
 
  private:
@@ -46,7 +50,9 @@ class Stock {
 // Consecutive numbers of a given number of bits, at most 63.
 class Sequence {
  public:
-  Sequence(uint64_t first, uint32_t bits) : next_(first), mask_((uint64_t{1} << bits) - 1) {}
+  Sequence(uint64_t first, uint32_t bits) : next_(first), mask_((uint64_t{1} << bits) - 1) {
+    assert(bits < 64 && "the numbers fit");
+  }
   uint64_t next() noexcept { return ++next_ & mask_; }
 
  private:
@@ -82,6 +88,7 @@ struct RegionQuota {
   [[nodiscard]] Took for_key(uint64_t key) const noexcept { return key < below ? Took::low : Took::high; }
   [[nodiscard]] bool may_have_low(uint32_t number) const noexcept { return number < numbers_below; }
   [[nodiscard]] uint64_t make_key(Took took, uint32_t number) noexcept {
+    assert(sequence != nullptr && "the provider makes the keys");
     return base | (took == Took::low ? optimized_bit : 0) | sequence->next() << shift | number;
   }
   // False: fewer are free, or the slot was given back. Throws Error if another process holds the ledger for long.

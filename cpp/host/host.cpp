@@ -84,6 +84,7 @@ HostNic::HostNic(const HostConfig& config)
     for (link::Link*& link : parts.links) {
       auto outer = config.wrap(*link, *clock_, *random_);
       if (outer == nullptr) continue;
+      assert(outer.get() != link && "a link wraps another link");
       link->wrap_in(*outer);
       link = wrapping_.emplace_back(std::move(outer)).get();
     }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <cassert>
 #include <cstdint>
 
 namespace weft::host {
@@ -17,7 +18,10 @@ class PollPacer {
   // between two yields. After a yield of hog_ns or longer the rounds are the most: a thread that computes has taken a
   // time slice, and a wait that ends before the next yield loses no other. Threads that poll give the core back sooner.
   PollPacer(uint32_t busy_mask, uint32_t idle_mask, uint32_t hog_mask, int64_t hog_ns) noexcept
-      : busy_mask_(busy_mask), idle_mask_(idle_mask), hog_mask_(hog_mask), hog_ns_(hog_ns), mask_(idle_mask) {}
+      : busy_mask_(busy_mask), idle_mask_(idle_mask), hog_mask_(hog_mask), hog_ns_(hog_ns), mask_(idle_mask) {
+    assert((busy_mask & (busy_mask + 1)) == 0 && (hog_mask & (hog_mask + 1)) == 0 && "a power of two less one");
+    assert((idle_mask & (idle_mask + 1)) == 0 && busy_mask <= idle_mask && "a busy core yields more often");
+  }
   void found() noexcept { empty_ = 0; }
   // Counts an empty round; true: yield now.
   [[nodiscard]] bool due() noexcept { return (++empty_ & mask_) == 0; }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 
 #include "base/cache.hpp"
@@ -56,6 +57,7 @@ enum class Turn : uint8_t { more, ready, late };
 // One turn of a wait: polls, and then sleeps on the event for at most look_ns. Without the caller's lock.
 template <typename Ready>
 Turn wait_turn(nic::Nic& nic, nic::Event& event, PollPacer& pacer, uint64_t deadline, int64_t look_ns, Ready&& ready) {
+  assert(look_ns > 0 && "a sleep ends");
   if (poll_until(nic, pacer, false, deadline, ready)) return Turn::ready;
   const uint64_t now = now_ns();
   if (now >= deadline) return ready() ? Turn::ready : Turn::late;

@@ -6,6 +6,7 @@
 namespace weft::ofi {
 
 void Slots::grow() {
+  assert(free_ == nullptr && "no slot is free");
   const size_t count = slabs_.empty() ? 128 : std::min<size_t>(slabs_.back().count * 2, 65536);
   slabs_.push_back({std::make_unique<Slot[]>(count), count});
   Slot* slots = slabs_.back().slots.get();

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -80,6 +81,7 @@ class Slots {
     if (free_ == nullptr) [[unlikely]]
       grow();
     Slot* slot = free_;
+    assert(!slot->busy && "a free slot is in the list once");
     free_ = slot->next_free;
     if (free_ != nullptr) __builtin_prefetch(&free_->context, 1);  // of the next call
     slot->endpoint = endpoint;
@@ -90,6 +92,8 @@ class Slots {
   }
   // HOT. Ends a slot, whose owners and context have been taken out.
   void give(Slot* slot) noexcept {
+    assert(slot->busy && busy_ != 0 && "a slot is given back once");
+    assert(slot->held[0] == 0 && slot->more == nullptr && "its owners have been taken out");
     slot->context = 0;
     slot->busy = slot->receives = slot->silent = slot->multi = slot->large = false;
     slot->claim = Slot::Claim::none;
@@ -109,7 +113,10 @@ class Slots {
     return nullptr;
   }
   // Another context of a slot: of deferred work, whose context is in its own struct.
-  void name(const void* context, Slot* slot) { named_.emplace_back(context, slot); }
+  void name(const void* context, Slot* slot) {
+    assert(slot->busy && "the slot has an operation");
+    named_.emplace_back(context, slot);
+  }
   // The slot that such a context names, which it then names no more; null: none.
   Slot* unname(const void* context) noexcept {
     for (auto one = named_.begin(); one != named_.end(); ++one) {

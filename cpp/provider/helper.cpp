@@ -299,6 +299,7 @@ Record Helper::ask(const Record& question) {
 }
 
 Record Helper::ask_locked(const Record& question) {
+  g_helper_lock.assert_held();
   std::string why;
   const std::string bytes = question.bytes();
   // A helper that ends when nobody is there may have taken a connection that it does not serve: asked once more.

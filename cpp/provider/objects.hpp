@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -166,32 +167,6 @@ using MrShell = Shell<ofi::FidMr, Mr>;
 using EqShell = Shell<ofi::FidEq, Eq>;
 using EpShell = Shell<ofi::FidEp, Ep>;
 
-inline Fabric& of(ofi::FidFabric* fid) noexcept {
-  return reinterpret_cast<FabricShell*>(fid)->of;
-}
-inline Domain& of(ofi::FidDomain* fid) noexcept {
-  return reinterpret_cast<DomainShell*>(fid)->of;
-}
-inline Av& of(ofi::FidAv* fid) noexcept {
-  return reinterpret_cast<AvShell*>(fid)->of;
-}
-inline Cq& of(ofi::FidCq* fid) noexcept {
-  return reinterpret_cast<CqShell*>(fid)->of;
-}
-inline Cntr& of(ofi::FidCntr* fid) noexcept {
-  return reinterpret_cast<CntrShell*>(fid)->of;
-}
-inline Eq& of(ofi::FidEq* fid) noexcept {
-  return reinterpret_cast<EqShell*>(fid)->of;
-}
-inline Ep& of(ofi::FidEp* fid) noexcept {
-  return reinterpret_cast<EpShell*>(fid)->of;
-}
-template <typename FidType>
-FidType* as(ofi::Fid* fid) noexcept {
-  return reinterpret_cast<FidType*>(fid);
-}
-
 enum Class : size_t {
   kClassFabric = 1,
   kClassDomain = 2,
@@ -202,6 +177,37 @@ enum Class : size_t {
   kClassCq = 14,
   kClassCntr = 15,
 };
+
+template <typename Of, Class number, typename FidType>
+Of& behind(FidType* fid) noexcept {
+  assert(fid->fid.fclass == number && "the struct is one of the call's kind");
+  return reinterpret_cast<Shell<FidType, Of>*>(fid)->of;
+}
+inline Fabric& of(ofi::FidFabric* fid) noexcept {
+  return behind<Fabric, kClassFabric>(fid);
+}
+inline Domain& of(ofi::FidDomain* fid) noexcept {
+  return behind<Domain, kClassDomain>(fid);
+}
+inline Av& of(ofi::FidAv* fid) noexcept {
+  return behind<Av, kClassAv>(fid);
+}
+inline Cq& of(ofi::FidCq* fid) noexcept {
+  return behind<Cq, kClassCq>(fid);
+}
+inline Cntr& of(ofi::FidCntr* fid) noexcept {
+  return behind<Cntr, kClassCntr>(fid);
+}
+inline Eq& of(ofi::FidEq* fid) noexcept {
+  return behind<Eq, kClassEq>(fid);
+}
+inline Ep& of(ofi::FidEp* fid) noexcept {
+  return behind<Ep, kClassEp>(fid);
+}
+template <typename FidType>
+FidType* as(ofi::Fid* fid) noexcept {
+  return reinterpret_cast<FidType*>(fid);
+}
 
 int open_domain(ofi::FidFabric*, ofi::Info*, ofi::FidDomain**, void* context);
 int open_eq(ofi::FidFabric*, ofi::EqAttr*, ofi::FidEq**, void* context);

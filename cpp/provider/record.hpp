@@ -2,6 +2,7 @@
 // travel. src/weft/policyhost/records.py is the other side, and describes the form.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,8 +17,12 @@ class Record {
   static bool parse(std::string_view bytes, Record* out);
   [[nodiscard]] std::string bytes() const;
 
-  void add(std::string_view name, uint64_t number) { entries_.push_back({std::string(name), number, {}, true}); }
+  void add(std::string_view name, uint64_t number) {
+    assert(name.size() < 256 && "a name's length is a byte");
+    entries_.push_back({std::string(name), number, {}, true});
+  }
   void add(std::string_view name, std::string_view bytes) {
+    assert(name.size() < 256 && "a name's length is a byte");
     entries_.push_back({std::string(name), 0, std::string(bytes), false});
   }
   void add(std::string_view name, const Record& nested) { add(name, std::string_view(nested.bytes())); }
