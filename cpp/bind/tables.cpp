@@ -316,7 +316,7 @@ nb::list described_tables() {
     with_defaults(table, [&](const void* defaults) {
       for (const FieldInfo& field : table.fields) {
         std::string kind = kind_text(field);
-        if (field.count != 0) kind += "[" + std::to_string(field.count) + "]";
+        if (field.count != 0) kind.append(1, '[').append(std::to_string(field.count)).append(1, ']');
         const bool shown = field.count == 0 && field.kind != FieldKind::table && field.kind != FieldKind::labels;
         fields.append(nb::make_tuple(field.tag, field.name, kind, unit_name(field.unit),
                                      shown ? value_text(field, defaults) : std::string("..."), field.text));
