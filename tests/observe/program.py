@@ -114,13 +114,18 @@ def fork_talker(world: World) -> int:
 
 
 def fork_idle(world: World) -> int:
-    """Fork a child that uses no NIC, and waits until it is killed; its pid."""
+    """Fork a child that uses no NIC, and waits until it is killed; its pid, once it runs."""
     import time
 
+    runs, told = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.write(told, b".")
         while True:
             time.sleep(3600)
+    os.read(runs, 1)
+    os.close(runs)
+    os.close(told)
     return pid
 
 

@@ -247,6 +247,22 @@ def test_killed_process_vanishes(viewer: observe.Viewer) -> None:
         assert find(viewer, child.pid) is None
 
 
+def test_process_that_ends_before_it_takes_the_question_is_gone_not_broken() -> None:
+    name = f"weft.top.{os.geteuid()}.{os.getpid()}.{os.urandom(8).hex()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind("\0" + name)
+        listener.listen()
+        with observe.Viewer() as viewer:
+            asked = find(viewer, name)  # the question waits in the socket's queue
+            assert asked is not None
+            assert asked.state == "stale"
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as keeps_the_name:
+                listener.close()
+                keeps_the_name.bind("\0" + name)
+                keeps_the_name.listen()
+                assert find(viewer, name) is None
+
+
 def test_killed_process_vanishes_though_its_forked_child_lives(viewer: observe.Viewer) -> None:
     with Child() as child:
         child.call(program.talk)

@@ -61,7 +61,7 @@ class _Asked:
         self.socket: socket.socket | None = None
         self.since = time.monotonic()
         self.view: View | None = None
-        self.wrong = False
+        self.wrong = self.ended = False
 
     def close(self) -> None:
         if self.socket is not None:
@@ -98,6 +98,8 @@ class Viewer:
             if name not in self._known and (self._pids is None or pid in self._pids):
                 self._known[name] = _Asked(name, pid)
         answered = self._ask(timeout_s)
+        for name in [name for name, one in self._known.items() if one.ended]:
+            self._known.pop(name).close()
         found = []
         for name, one in self._known.items():
             state = "broken" if one.wrong else "live" if name in answered else "stale"
@@ -130,6 +132,8 @@ class Viewer:
                 return
             one.view, one.wrong = parse(data), False
             answered.add(one.name)
+        except ConnectionError:  # the socket was closed before the process took the connection
+            one.ended = True
         except (OSError, ValueError):
             one.wrong = True
         finally:
