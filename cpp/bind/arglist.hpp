@@ -8,7 +8,7 @@
 
 namespace weft::bind {
 
-// The entries of a list that a call uses: as many as its argument for their number says, or all.
+// The entries of a list that a call uses: the number that its count argument gives, or all.
 struct Entries {
   nb::object list;
   size_t count = 0;

@@ -18,7 +18,7 @@ using sync::Outcome;
 
 using call::kCancelNs, call::kRequestBytesMax, call::Waited;
 
-constexpr int64_t kAsleepNs = 250'000'000;  // a thread that sleeps looks so often whether its node was closed
+constexpr int64_t kAsleepNs = 250'000'000;  // how often a sleeping thread checks whether its node was closed
 // Pauses between two calls of `also`.
 constexpr uint64_t kAlsoNsMin = 20'000'000, kAlsoNsMax = 250'000'000;
 constexpr int kAttempts = 8;               // of a call that undoes another
@@ -132,8 +132,8 @@ class Line {
     return true;
   }
 
-  // Waits for an answer. The error of a signal handler is held; it ends the wait if `ends`, as `also` does, and
-  // otherwise leaves it kCancelNs.
+  // Waits for an answer. A signal handler's error is held. With `ends` the error ends the wait, as `also` does;
+  // otherwise it leaves the wait kCancelNs.
   Waited wait(const Letter& want, uint64_t deadline, bool ends) {
     PyObject* const also = ends ? also_ : nullptr;
     const auto box = cq_->box;
@@ -175,7 +175,7 @@ class Line {
     if (PyErr_CheckSignals() != 0) hold_error();
     return also_ != nullptr && !held_ && is_true(also_) != 0;
   }
-  // What the function returns; -1: it raised an error, which is held.
+  // The truth of the function's result; -1: the function raised an error, which is held.
   int is_true(PyObject* function) {
     const nb::object found = nb::steal(PyObject_CallNoArgs(function));
     const int truth = found.is_valid() ? PyObject_IsTrue(found.ptr()) : -1;
@@ -291,7 +291,7 @@ void call_elsewhere(PyObject* self, const char* method) {
 
 }  // namespace
 
-// Asks, whatever signals come. No answer: the call is not posted, or its NIC is told not to leave it undone.
+// Asks, whatever signals come. No answer: the call is not posted, or the owner's NIC does it later.
 Reply Deed::press(const Question& q) {
   Reply reply;
   for (int i = 0; i < kAttempts; ++i) {
@@ -303,7 +303,7 @@ Reply Deed::press(const Question& q) {
   return reply;
 }
 
-// One call that ends what was begun. False: it was not done.
+// One call that ends a begun operation. False: the call was not done.
 bool Deed::settle(Op op, uint64_t a, uint64_t b, std::span<const std::byte> in) {
   if (!asker_.array.is_valid()) {
     if (!core_->ready()) return false;

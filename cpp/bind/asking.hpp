@@ -129,14 +129,14 @@ class Deed {
   // The record of a slot that is to be freed.
   void note_read(nb::object bytes) { record_ = std::move(bytes); }
   void note_posted() noexcept { posted_ = true; }
-  // The call has got as far as the object.
+  // The call has reached the object.
   [[nodiscard]] bool posted() const noexcept { return posted_; }
   [[nodiscard]] KeptItem item() const { return {taken_.type, record_}; }
   void forget_item() {
     record_ = nb::object();
     taken_ = {};
   }
-  // With a Python error set, which stays.
+  // Call it with a Python error set; the error stays.
   void undo();
 
  private:

@@ -217,7 +217,7 @@ class Kept {
   std::unique_ptr<std::vector<nb::object>> rest_;
 };
 
-// There may be millions of regions: what few of them need is in the Python object's __dict__ or MemoryRegion::Rare.
+// There may be millions of regions: members that few need are in the Python object's __dict__ or MemoryRegion::Rare.
 struct MemoryRegionCore {
   static constexpr uint32_t kNoNumber = 0xffffffff;
   using Took = call::RegionQuota::Took;
@@ -282,10 +282,10 @@ struct CmQueueCore {
 struct EndpointCore {
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Endpoint> ep;
-  uint64_t goes = ~uint64_t{0};  // bit_of() each call that goes on at once; others go to the method _asked first
+  uint64_t goes = ~uint64_t{0};  // bit_of() each call that goes on at once; other calls go to _asked first
   uint64_t lane = 0;             // of an alias: nic::flag::kLane bits of its operations
   uint64_t one_sided = 0;        // as lane, with the policy's call_flags: of transfers and atomics
-  nic::CallFlags flags{};        // by nic::FlagCall: the flags of calls that take none
+  nic::CallFlags flags{};        // by nic::FlagCall: the flags of calls without a flags argument
   bool alias = false;            // the endpoint belongs to another core
   bool tells_context = false;    // failed inject calls report the endpoint's context (Python: the attribute `context`)
   EndpointCore(PyObject* object, std::shared_ptr<DomainBox> b, const nic::EndpointConfig& config);

@@ -81,7 +81,7 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   if (!parse(g_mr_reg_sig, args, nargs, kwnames, a)) return nullptr;
   auto* core = nb::inst_ptr<DomainCore>(self);
   uint64_t access = 0, key = 0, offset = 0, flags = 0;
-  const auto plain_number = [](PyObject* o, uint64_t* out) {  // _mr_reg explains what is wrong with others
+  const auto plain_number = [](PyObject* o, uint64_t* out) {  // _mr_reg explains the errors of other objects
     if (o == nullptr) return true;
     if (!PyLong_Check(o)) return false;
     *out = PyLong_AsUnsignedLongLong(o);

@@ -44,7 +44,7 @@ inline void drop(const Place* place) noexcept {
   if (place != nullptr && --place->users == 0) delete place;
 }
 
-// A place that a call uses, kept although the array may get another one. Null: use the Python method.
+// A place that a call uses, kept although the array may get another place. Null: use the Python method.
 class Used {
  public:
   explicit Used(const Place* place) noexcept : place_(place) {

@@ -34,7 +34,7 @@ bool to_slice(PyObject* key, Index* out) {
   return true;
 }
 
-// One item of an index whose conversion runs no Python code; false without an error: there is no such one.
+// One item of an index whose conversion runs no Python code; false without an error: not such an item.
 bool to_plain(PyObject* key, Index* out) {
   if (PySlice_Check(key)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(key);
@@ -51,7 +51,7 @@ bool to_plain(PyObject* key, Index* out) {
   return to_index(key, &out->at);
 }
 
-// Any item of an index: `other` for what is none.
+// Any item of an index: `other` for an object that is no item.
 void to_any(PyObject* key, Index* out) {
   if (to_plain(key, out)) return;
   *out = {.kind = Index::Kind::other};

@@ -1,7 +1,7 @@
 // cpp/bind/ofi.hpp: objects of a real libfabric as Python objects; shared by the ofi_*.cpp.
 //
-// Each object holds those that libfabric wants closed after it, so that objects that are collected in any order are
-// closed in the right one. Weft's rules of closing (Busy, which names the users) are in weft.providers.ofi.
+// Each object holds the objects that libfabric wants closed after it, so objects collected in any order are closed in
+// the right order. Weft's rules of closing (Busy, which names the users) are in weft.providers.ofi.
 //
 // The GIL serialises calls. Where the library is thread-safe (FI_THREAD_SAFE), calls that wait or copy for long release
 // it; under the other models no call does.
@@ -48,7 +48,7 @@ struct OfiHandle {
   ofi::Fid* fid = nullptr;  // null: closed
   int generation = g_fork_generation;
   int calls = 0;         // under way without the GIL
-  bool closing = false;  // those return soon
+  bool closing = false;  // the calls under way return soon
   bool once = false;     // a second close after a refusal would end the process
   int refused = 0;       // the refusal
   int unready = 0;       // of a queue, counter or vector: endpoints that are bound to it, and not enabled
@@ -190,7 +190,7 @@ struct OfiCq {
   // sread looks again and again, instead of waiting in the library.
   [[nodiscard]] bool looks() const noexcept { return polls || !domain->thread_safe; }
 };
-// Reads the queue for the sake of operations without entries, whose references are dropped; entries of others are kept.
+// Reads the queue to drop the references of operations without entries; keeps the entries of other operations.
 void ofi_sweep(OfiCq& cq);
 // Lets the library work for the endpoints of the queue, without taking an entry.
 void ofi_progress(OfiCq& cq) noexcept;
@@ -214,7 +214,7 @@ struct OfiEp {
   bool mr_local = false;                    // the domain's
   bool triggers = false;                    // FI_TRIGGER
   bool plain_tx = false, plain_rx = false;  // a queue reports every operation, and the flags ask for nothing else
-  OfiEp* owner = this;                      // whose its operations are: of an alias, the original, which `bound` holds
+  OfiEp* owner = this;                      // of its operations: of an alias, the original, which `bound` holds
   size_t inject_size = 0;
   // The library's tables, where they have every call; otherwise each call is looked up.
   const ofi::MsgOps* msg = nullptr;
@@ -224,8 +224,8 @@ struct OfiEp {
   uint64_t reserved_tag = 0;  // bits of tags that libfabric's own collectives use
   ofi::Slots own;             // of operations that no queue reports
   std::vector<std::weak_ptr<OfiEp>> aliases;
-  std::vector<OfiGroup*> groups;            // open ones, which hold the endpoint
-  std::vector<std::shared_ptr<void>> left;  // of closed groups: what the library may use until the endpoint is closed
+  std::vector<OfiGroup*> groups;            // open groups, which hold the endpoint
+  std::vector<std::shared_ptr<void>> left;  // of closed groups: the library may use it until the endpoint is closed
   [[nodiscard]] ofi::FidEp* get() const noexcept { return reinterpret_cast<ofi::FidEp*>(h.fid); }
   // HOT. Open, enabled, and of this process.
   [[nodiscard]] bool usable() const noexcept {

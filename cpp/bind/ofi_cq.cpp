@@ -62,7 +62,7 @@ struct Raw {
   }
 };
 
-// Ends the operation of an entry. *context: a new reference, or null. False: nobody is to see the entry.
+// Ends the operation of an entry. *context: a new reference, or null. False: the application must not see the entry.
 bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context) {
   ofi::Slot* slot = cq.slots.find(e.context);
   *context = nullptr;
@@ -88,7 +88,7 @@ bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context
   return !silent;
 }
 
-// The number of an entry's flags, which are mostly those of the entry before.
+// The number of an entry's flags, mostly equal to the flags of the entry before.
 PyObject* flags_number(uint64_t flags) {
   static uint64_t seen = 0;
   static PyObject* object = nullptr;
@@ -139,7 +139,7 @@ ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int 
   return ofi_call(ops, &ofi::CqOps::read, cq.get(), raw->bytes, count);
 }
 
-// What read() or readfrom() returns of an entry. Steals the context.
+// The result of read() or readfrom() for an entry. Steals the context.
 PyObject* shown(const OfiCq& cq, const ofi::CqEntry& e, PyObject* context, ofi::Addr source, bool from) {
   PyObject* entry = make_entry(cq.format, e, context);
   if (!from || entry == nullptr) return entry;
@@ -157,7 +157,7 @@ bool append(PyObject* list, const OfiCq& cq, const ofi::CqEntry& e, PyObject* co
   return ok;
 }
 
-// Moves what the library has into the list. 0, or the library's error.
+// Moves the library's entries into the list. 0, or the library's error.
 ssize_t move_entries(OfiCq& cq, PyObject* list, size_t count, bool from, bool* broken) {
   while (static_cast<size_t>(PyList_GET_SIZE(list)) < count) {
     if (!cq.side.empty()) {

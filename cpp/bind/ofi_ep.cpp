@@ -98,7 +98,7 @@ const Ops* whole(const Ops* ops) {
   return std::count(calls, calls + sizeof(Ops) / sizeof(void*) - 1, nullptr) == 0 ? ops : nullptr;
 }
 
-// Finds out which calls are plain, of an endpoint that is enabled.
+// Finds out which calls of an enabled endpoint are plain.
 void settle(OfiEp& ep) {
   ep.msg = whole(ep.get()->msg);
   ep.rma = whole(ep.get()->rma);
@@ -107,7 +107,7 @@ void settle(OfiEp& ep) {
   ep.plain_rx = ep.rx && (ep.selective & kOfiRecv) == 0 && (ep.rx_flags & (kOfiMultiRecv | kOfiPeek | kOfiClaim)) == 0;
 }
 
-// What an alias has of its original.
+// Copies what an alias shares with its original.
 void follow(OfiEp& alias, const OfiEp& ep) {
   alias.tx = ep.tx;
   alias.rx = ep.rx;
@@ -179,7 +179,8 @@ void bind_fid(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
   ep.bound.push_back(other);
 }
 
-// Of what is not to be used before enable(). A connected endpoint's queues are read while it waits for its connection.
+// For objects that must not be used before enable(). A connected endpoint's queues are read while it waits
+// for its connection.
 template <typename T>
 void bind_progress(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
   bind_fid(ep, other, flags);
@@ -265,7 +266,7 @@ void set_option(Core& self, int level, int name, uint64_t value, size_t size) {
   ofi_check("ep.setopt", call(ep.h.fid, level, name, &value, std::min(size, sizeof value)));
 }
 
-// The oldest receive with the context, and every transfer with it: those that the library can cancel.
+// The oldest receive with the context, and every transfer with it: the operations that the library can cancel.
 void cancel(Core& self, nb::handle context) {
   OfiEp& ep = ofi_open(self, "ep.cancel");
   const auto call = ofi::op(ep.get()->ops, &ofi::EpOps::cancel);

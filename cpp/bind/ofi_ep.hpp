@@ -93,12 +93,12 @@ struct OfiTrigger {
   size_t threshold = 0;
   Buf held;  // the counter
 
-  // Reads an fi.TriggeredContext, where `flags` have FI_TRIGGER: the library takes the context for one.
+  // Reads an fi.TriggeredContext, where `flags` have FI_TRIGGER: the library takes the context for this struct.
   bool take(const OfiEp& ep, const char* method, uint64_t flags, PyObject* context);
   void fill(ofi::Slot* slot) const;
 };
 
-// What an operation is, for post().
+// An operation, for post().
 struct OfiOp {
   const char* method;
   uint64_t side = kOfiTransmit;
@@ -109,8 +109,8 @@ struct OfiOp {
   const OfiTrigger* trigger = nullptr;
 };
 
-// Checks what some providers do not, which then write beyond their own memory: the length of a list, and the bytes of
-// FI_INJECT. outbound: the library reads the buffers.
+// Checks the length of a list and the bytes of FI_INJECT: some providers do not, and write beyond their own memory.
+// outbound: the library reads the buffers.
 bool ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count);
 inline bool ofi_fits(const OfiEp& ep, const OfiOp& op, size_t count, bool outbound) {
   if (count <= (op.receives ? ep.rx_iov_limit : ep.iov_limit) &&

@@ -38,7 +38,7 @@ Memory memory_of(const nb::list& buffers, bool writable) {
   return found;
 }
 
-// What only a registration by attributes has.
+// Fields that only a registration by attributes has.
 struct MrMore {
   std::optional<int> iface;
   uint64_t device = 0;

@@ -17,7 +17,7 @@ struct Method {
   ssize_t (*call)(ofi::FidEp*, const OfiCall&, void* context);
 };
 
-// HOT where arguments are given by name. Everything that a call may be; makes the errors.
+// HOT where arguments are given by name. Handles every form of a call, and makes the errors.
 PyObject* general(const Method& m, PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   PyObject* a[8];
   Signature& s = *m.signature;
@@ -84,7 +84,7 @@ const Method g_method{&g_signature<M>,         M::kKind,
                       M::kNames.at("context"), M::kNames.at("data"),
                       M::kNames.at("len"),     &M::call};
 
-// HOT. Whether a peer is in the endpoint's vector, as an index; or nobody, of a receive.
+// HOT. Whether a peer is an index in the endpoint's vector, or, of a receive, unspecified.
 template <bool Receives>
 [[gnu::always_inline]] inline bool plain_peer(const OfiEp& ep, ofi::Addr peer) {
   if (Receives && peer == ~uint64_t{0}) return true;

@@ -29,7 +29,7 @@ template <bool Wide = false>
   if (!PyLong_CheckExact(o)) [[unlikely]]
     return false;
 #if PY_VERSION_HEX < 0x030c0000
-  const auto size = static_cast<size_t>(Py_SIZE(o));  // negative: the number is
+  const auto size = static_cast<size_t>(Py_SIZE(o));  // negative if the number is negative
   const digit* digits = reinterpret_cast<PyLongObject*>(o)->ob_digit;
 #else
   constexpr uintptr_t kNegative = 2, kSizeShift = 3;  // of lv_tag: 3.12 to 3.14

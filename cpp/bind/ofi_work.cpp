@@ -1,9 +1,10 @@
 // cpp/bind/ofi_work.cpp: deferred work of a real libfabric (fi_trigger(3), FI_QUEUE_WORK).
 //
-// The library looks at the work, at its message and at the lists of the message until the operation has ended. The
-// object here has them all. It lives as long as the operation's slot holds it: until the queue reports the operation
+// The library looks at the work, at its message and at the lists of the message until the operation has ended. This
+// object has them all. It lives as long as the operation's slot holds it: until the queue reports the operation
 // (FI_COMPLETION is always asked for; entries that the application does not want are left out), the work is cancelled,
-// or the endpoint is closed. Some providers report deferred work to counters alone: there the last holds.
+// or the endpoint is closed. Some providers report deferred work to counters alone: the object then lives until the
+// endpoint is closed.
 #include "bind/arglist.hpp"
 #include "bind/ofi_ep.hpp"
 

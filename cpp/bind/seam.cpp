@@ -4,7 +4,7 @@
 #include <cassert>
 
 #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX < 0x030e0000
-bool nb_try_inc_ref(PyObject* object) noexcept;  // nanobind's own, for Python 3.13; CPython has one since 3.14
+bool nb_try_inc_ref(PyObject* object) noexcept;  // nanobind's, for Python 3.13; since 3.14 CPython has it
 #endif
 
 namespace weft::bind {

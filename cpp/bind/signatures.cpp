@@ -23,7 +23,7 @@ constexpr const char* kWording = "weft._signatures";
 constexpr const char* kNanobinds = "incompatible function arguments";
 
 // nanobind has a few functions that call an object, chosen by its parameters. Each of its objects holds a pointer to
-// one of them; ours take their places, each with the one that it replaced.
+// such a function; our functions take their places, and each calls the function that it replaced.
 constexpr size_t kCallersMax = 8;
 std::array<vectorcallfunc, kCallersMax> g_replaced{};
 

@@ -33,8 +33,8 @@ PyObject* forward_taking(PyObject* self, PyObject* name, PyObject* const* args =
   if (found == nullptr) deed.undo();
   return found;
 }
-// As forward(), for a call that gives something back, which must happen, whatever signal handlers raise: what is raised
-// before the call has got as far as the object is raised afterwards.
+// As forward(), for a call that gives something back. The call must happen, whatever signal handlers raise: an
+// exception raised before the call has reached the object is raised again afterwards.
 PyObject* forward_giving(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
                          PyObject* kwnames = nullptr) {
   constexpr int kAttempts = 4;
@@ -55,7 +55,7 @@ PyObject* forward_giving(PyObject* self, PyObject* name, PyObject* const* args =
 bool take(SyncCore* c) noexcept {
   return c->ready() && sync::take_lock(*c->object.head, c->mine);
 }
-// With the GIL, before the Python method is called, which takes longer than that.
+// With the GIL, before the Python method is called: the method takes longer than the wait.
 bool take_soon(SyncCore* c) noexcept {
   return c->ready() && sync::take_soon(*c->object.head, c->mine);
 }
@@ -222,7 +222,7 @@ std::byte* scratch() {
   return memory.get();
 }
 
-// A record of another type comes from memory that somebody has written into.
+// A record of another type comes from memory that another process has overwritten.
 PyObject* load(uint64_t type, const nb::object& bytes) {
   if (type == kBytes) return nb::object(bytes).release().ptr();
   if (type != kPickle) {
@@ -232,8 +232,8 @@ PyObject* load(uint64_t type, const nb::object& bytes) {
   }
   return find_pickle() ? PyObject_CallOneArg(g_loads, bytes.ptr()) : nullptr;
 }
-// The object of the record that a deed has. If it was a signal handler that raised while code of the object's class
-// ran, the record is not lost: what can be loaded at a second attempt is given back.
+// The object of the record that a deed has. If a signal handler raised while code of the object's class ran, the record
+// is not lost: a record that a second attempt can load is given back.
 PyObject* deliver(Deed& deed) {
   const KeptItem item = deed.item();
   PyObject* found = load(item.type, item.bytes);

@@ -82,7 +82,7 @@ PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t narg
       }
       drop_region(region);
     }
-    PyErr_Clear();  // Context._mem_map explains what is wrong
+    PyErr_Clear();  // Context._mem_map explains the error
   }
   static PyObject* const name = interned("_mem_map");
   return forward(self, name, args, nargs, kwnames);
