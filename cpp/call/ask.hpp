@@ -16,7 +16,7 @@
 namespace weft::call {
 
 // A parked call is canceled and asked again after this time. So a signal that was lost with a process, and a process
-// whose end nobody reported, delay a call no longer than that.
+// whose end was not reported, delay a call no longer than this time.
 constexpr uint64_t kParkedNs = 5'000'000'000;
 // How long the answer to a cancellation may take once the call is over; after that the call is given up.
 constexpr uint64_t kCancelNs = 2'000'000'000;
@@ -79,7 +79,7 @@ concept Line = requires(L line, typename L::Letter letter, const Question& q, ui
   { line.wait(letter, ns, true) } -> std::same_as<Waited>;
   { line.now_ns() } -> std::same_as<uint64_t>;
   { line.pause(ns) } -> std::same_as<bool>;  // true: the caller waits no longer, for a reason of its own
-  line.hold_error();                         // that of post(), too
+  line.hold_error();                         // also the error of post()
   { line.holds_error() } -> std::same_as<bool>;
   { letter.id } -> std::convertible_to<uint64_t>;
   { letter.done } -> std::convertible_to<bool>;
@@ -149,7 +149,7 @@ Asked<L> ask(L& line, Question q) {
         const Waited first = line.wait(canceling, limit, ends);
         return first == Waited::done ? line.wait(letter, limit, ends) : first;
       };
-      // If only the parking was long enough, the owner may take as long as the call may wait.
+      // If the parking alone was long enough, the owner may take as long as the call may wait.
       if (!stops() && !over && q.deadline_ns > line.now_ns()) waited = both(q.deadline_ns, q.signals_end);
       over = over || waited == Waited::ended;
       if (waited != Waited::done && waited != Waited::failed) waited = both(line.now_ns() + kCancelNs, false);
@@ -182,7 +182,7 @@ Asked<L> ask(L& line, Question q) {
         waited = line.wait(leaving, line.now_ns() + (line.holds_error() ? kCancelNs : q.patience_ns), false);
         if (waited != Waited::done) return given_up(waited, nullptr);
         if (const auto left = leaving.head(); is(left, Outcome::done) && left.value != 0) {
-          found.head.outcome = static_cast<uint32_t>(Outcome::done);  // the last one has come just now
+          found.head.outcome = static_cast<uint32_t>(Outcome::done);  // the last party has come just now
           found.head.value = left.value2;
         }
       }

@@ -39,8 +39,8 @@ inline bool capable(const nic::Endpoint& ep, OpKind kind) noexcept {
 constexpr bool injects(OpKind kind, bool inject_call, uint64_t flags) noexcept {
   return inject_call || (kind == OpKind::write && (flags & nic::flag::kInject) != 0);
 }
-// The default flags of an endpoint's side, for the calls of the side that take no flags: each gets those that its call
-// with flags takes. No call without data gets REMOTE_CQ_DATA.
+// The default flags of an endpoint's side, for the side's calls without a flags argument: each gets the flags that its
+// call with flags takes. No call without data gets REMOTE_CQ_DATA.
 void set_default_flags(const nic::OpRules& rules, bool receives, uint64_t op_flags, nic::CallFlags* calls) noexcept;
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
 Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why);  // FI_FENCE may need the capability
@@ -133,7 +133,7 @@ constexpr FlagCall flag_call(nic::AtomicFamily family) noexcept {
 }
 constexpr uint64_t kAllElements = ~uint64_t{0};
 
-// Every form of an atomic. The checks ignore those of `operand`, `compare` and `result` that the family does not use.
+// Every form of an atomic. The checks ignore the buffers (`operand`, `compare`, `result`) that the family does not use.
 struct Atomic {
   nic::AtomicFamily family = nic::AtomicFamily::base;
   bool inject = false;
@@ -170,12 +170,12 @@ AtomicLimit atomic_limit(const nic::OpRules& rules, const nic::Limits& limits, u
 
 // ---- words ---------------------------------------------------------------------------------------------------------
 
-// Names of enum fi_datatype and enum fi_op, without FI_; the number of an unknown one.
+// Names of enum fi_datatype and enum fi_op, without FI_; the number if it has no name.
 std::string datatype_name(uint64_t datatype);
 std::string op_name(uint64_t op);
 // The text of a refusal: what was asked, what was found, which rule, what to do next. `method`: the call, at its start.
 std::string explain(nic::Endpoint& ep, const char* method, const Why& why);
-// The same for refusals of local buffers, which need no endpoint.
+// The text for refusals of local buffers, which need no endpoint.
 std::string explain_local(const char* method, const Why& why);
 
 }  // namespace weft::call

@@ -7,7 +7,7 @@
 
 namespace weft::call {
 
-// Fill in the work's operation. The checks are those that post() would make, except for room in the queues. The data of
+// Fill in the work's operation. The checks are the checks of post(), except for room in the queues. The data of
 // calls with FI_INJECT is copied. Throw std::bad_alloc.
 [[nodiscard]] Refusal fill(nic::Endpoint& ep, const ListTransfer& t, nic::Work* work);
 [[nodiscard]] Refusal fill(nic::Endpoint& ep, const Atomic& a, nic::Work* work);

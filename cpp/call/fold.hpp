@@ -19,7 +19,7 @@ struct Reduction {
   bool general = false, prefer_numbers = false;
 
   [[nodiscard]] std::optional<nic::ReduceOp> found() const noexcept;
-  // Bytes of the caller's data; 0: it cannot have that many elements; none: there is no such operation on the datatype.
+  // Bytes of the caller's data; 0: too many elements; none: there is no such operation on the datatype.
   [[nodiscard]] std::optional<size_t> bytes() const noexcept;
 };
 
@@ -28,7 +28,7 @@ struct Reduction {
 // reduction is not read.
 std::string fold(std::span<const std::byte> from, std::span<std::byte> into, const Reduction& reduction,
                  bool pre_reduced);
-// Writes what an accumulator holds, and its status; status -1: the accumulator is empty, or none.
+// Writes an accumulator's values and status; status -1: the accumulator is empty, or none.
 std::string unfold(std::span<const std::byte> accumulator, std::span<std::byte> out, uint64_t count, uint64_t datatype,
                    int* status);
 

@@ -78,9 +78,9 @@ struct RegionQuota {
   uint64_t below = 0;
 
   // If the provider makes the key when the region is enabled: the key is base | sequence << shift | number. A region
-  // with a smaller number than numbers_below takes `low` if `low` is available, and its key has optimized_bit; any
-  // other region takes `high`.
-  Sequence* sequence = nullptr;  // null: the provider makes no keys, or others make them
+  // with a smaller number than numbers_below takes `low` if available, and its key has optimized_bit; any other region
+  // takes `high`.
+  Sequence* sequence = nullptr;  // null: the provider makes no keys, or keys are made elsewhere
   uint64_t base = 0, optimized_bit = 0;
   uint32_t numbers_below = 0, shift = 0;
 
