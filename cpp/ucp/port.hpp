@@ -89,7 +89,7 @@ size_t note_downs(Port& port, uint64_t downs, Failed&& failed) {
   return n;
 }
 
-// Takes what is in the queue, and calls ended(context, status, text) for each completion, outside the domain's lock.
+// Takes the queue's entries, and calls ended(context, status, text) for each completion, outside the domain's lock.
 // emptied(): under the lock, when the queue may be empty. Returns the number of completions.
 template <typename Emptied, typename Ended>
 size_t take_completions(Port& port, nic::Domain* domain, Emptied&& emptied, Ended&& ended) {

@@ -29,7 +29,7 @@ Refused without_bytes();  // the remote key is that of a region without bytes
 
 // ---- operations ----------------------------------------------------------------------------------------------------
 
-// What holds a request in the binding.
+// The binding's owner of a request.
 template <typename H>
 concept Holder = requires(H h) {
   h.keep();    // the NIC's queue has a reference to the request
@@ -60,7 +60,7 @@ Launched launch(Peer& ep, Request& request, uint64_t attr_flags, size_t parts, H
     flags |= nic::flag::kFence;
   Launched result;
   bool pending = false;
-  request.parts = 1;  // our own, dropped when all parts are posted: completions may come earlier
+  request.parts = 1;  // our reference, dropped when all parts are posted: completions may come earlier
   for (size_t i = 0; i < parts; ++i) {
     ++request.parts;
     holder.keep();
@@ -117,7 +117,7 @@ struct Transfer {
   [[nodiscard]] uint64_t bytes() const noexcept;
   // The owner checks each part separately, so a list that passes the end is refused before a part that fits is sent.
   [[nodiscard]] bool passes_end() const noexcept;
-  // What the owner's memory table says of it.
+  // The refusal, in the words of the owner's memory table.
   [[nodiscard]] std::string why_passes_end() const;
   nic::PostResult post(nic::Endpoint& ep, size_t part, uint64_t context, uint64_t flags);
 };
@@ -147,7 +147,7 @@ struct Atomic {
   [[nodiscard]] Refused why_no_room(uint64_t length) const;  // for a reply
 };
 
-// HOT. An atomic as the NIC takes it. It refers to the atomic and to itself.
+// HOT. An atomic as the NIC takes it. It points to the Atomic and into itself.
 class AtomicPost {
  public:
   AtomicPost(const Atomic& a, const Rkey& key, uint64_t dest) noexcept

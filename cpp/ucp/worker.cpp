@@ -74,7 +74,7 @@ void Endpoint::told_before(uint64_t seq) {
     untold_.begin()->second->untold = false;
     untold_.erase(untold_.begin());
   }
-  // Only the first and the last failure are kept: those between would repeat the same text.
+  // Only the first and the last failure are kept: the failures between would repeat the same text.
   if (last_lost_.seq < seq) {
     first_lost_ = last_lost_ = {};
   } else if (first_lost_.seq < seq) {
