@@ -60,7 +60,7 @@ class Barrier {
       return Outcome::done;
     }
     call.value = 0;
-    // A phase that was ended by reset() is the one before the first since then.
+    // A phase that reset() ended is the phase before the first phase since reset().
     call.value2 = body_.first.load(std::memory_order_relaxed) == ((phase_of_wait(call.state) + 1) & kCame) ? 1 : 0;
     return call.value2 != 0 ? Outcome::broken : Outcome::done;
   }
@@ -83,7 +83,7 @@ class Barrier {
     body_.broken.compare_exchange_strong(whole, pid + 1, std::memory_order_seq_cst);
     ring(head_.go);
   }
-  // Breaks the barrier if a party has ended, or is the one that is gone.
+  // Breaks the barrier if a party has ended, or is the party that is gone.
   void look(World& world, const Call* gone) noexcept {
     const uint64_t now = state();
     find_dead(phase_of(now), came(now), world, gone);
@@ -140,7 +140,7 @@ Outcome step_barrier(const Object& object, Call& call, World& world) noexcept {
         const uint64_t phase = phase_of_wait(call.state);
         if (phase_of(barrier.state()) != phase) return barrier.passed(call);
         if (barrier.broken() == 0 && call.look) {
-          // Under the guard: parties that passed, and ended since, are not taken for missing ones.
+          // Under the guard: parties that passed, and ended since, are not taken for missing parties.
           Guard guard(*object.head, call, world);
           if (held(guard) && phase_of(barrier.state()) == phase) barrier.look(world, nullptr);
         }

@@ -43,7 +43,7 @@ struct Taken {
   }
 };
 
-constexpr uint64_t kFirstAgain = 2;  // of free_slot: the record of a claimed slot is the next one again
+constexpr uint64_t kFirstAgain = 2;  // of free_slot: the record of a claimed slot is next again
 
 // By: settle(op, a, b) does one call, whatever signals come, and put_back(type) puts the record back; false: it was not
 // done in time: the queue is full, or its guard was held. has_record(): the caller has the record. keep(): the next

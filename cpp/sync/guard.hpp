@@ -25,7 +25,7 @@ class Guard {
 
   // False: not now.
   [[nodiscard]] bool held() const noexcept { return state_ != State::busy; }
-  // The process that held the guard was killed: what is derived from committed values must be computed anew.
+  // The process that held the guard was killed: derived values must be computed anew from the committed values.
   [[nodiscard]] bool from_the_dead() const noexcept { return state_ == State::inherited; }
   [[nodiscard]] uint32_t dead() const noexcept { return dead_; }  // its pid
   void drop() noexcept {
@@ -46,7 +46,7 @@ inline bool is_of(const Seat& seat, const Call& call) noexcept {
   return seat.word.load(std::memory_order_relaxed) == holder_word(call.who, call.for_other) &&
          (!call.for_other || seat.token.load(std::memory_order_relaxed) == call.token);
 }
-// The process of the seat has ended, as far as the system tells. Those for which a NIC calls are reported by `gone`.
+// The process of the seat has ended, as far as the system tells. `gone` reports processes for which a NIC calls.
 inline bool is_dead(const Seat& seat, World& world) noexcept {
   const uint64_t word = seat.word.load(std::memory_order_relaxed);
   return is_held(word) && world.gone(who_of(word));

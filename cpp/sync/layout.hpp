@@ -45,7 +45,7 @@ class Turn {
   Turn(std::atomic<uint32_t>& from, uint64_t seats) noexcept
       : from_(from), first_(seats != 0 ? from.load(std::memory_order_relaxed) % seats : 0), seats_(seats) {}
   [[nodiscard]] uint64_t first() const noexcept { return first_; }
-  // False: enough for this step; the next one begins here.
+  // False: enough for this step; the next step begins here.
   [[nodiscard]] bool ask(uint64_t seat) noexcept {
     if (asked_ < kAskedPerStep) {
       ++asked_;
@@ -55,7 +55,7 @@ class Turn {
     ended_ = true;
     return false;
   }
-  // The seat after `n` others.
+  // The seat after `n` other seats.
   [[nodiscard]] uint64_t seat(uint64_t n) const noexcept { return (first_ + n) % seats_; }
 
  private:
@@ -67,7 +67,7 @@ class Turn {
 
 // A slot and its record.
 struct alignas(16) Slot {
-  LockWord state;               // kSlotFree, kSlotFull, or holder_word() of who copies, plus kSlotWriting, kSlotReading
+  LockWord state;               // kSlotFree, kSlotFull, or holder_word() of the copier, plus kSlotWriting, kSlotReading
   std::atomic<uint64_t> token;  // with kForOther
   std::atomic<uint64_t> length;
   std::atomic<uint64_t> type;

@@ -28,7 +28,7 @@
 
 namespace weft::sync {
 
-// The numbers of these three are in frames. weft.share knows them by their names.
+// The numbers of these three enums are in frames. weft.share uses their names.
 #define WEFT_SYNC_KINDS(X)        \
   X(lock, 1, "A lock.")           \
   X(semaphore, 2, "A semaphore.") \
@@ -176,7 +176,7 @@ inline bool release_lock(Head& head, uint64_t mine) noexcept {
 // HOT: semaphores. Permits that a process gives back stay in its seat, idle, until it takes them again, or until
 // another process that finds no other permit takes them back, under the guard. So a process that takes and gives uses
 // one locked instruction each, on a word that names whose permits they are. Bits of Seat::permits: 0 to 31 permits that
-// are taken; 32 to 47 idle ones; 48 to 63 a tag, another one for each process that gets the seat. The sum of both
+// are taken; 32 to 47 idle permits; 48 to 63 a tag, another for each process that gets the seat. The sum of both
 // changes only under the guard.
 constexpr uint64_t kTaken = 1, kIdle = uint64_t{1} << 32, kTag = uint64_t{1} << 48;
 constexpr uint64_t kTakenMask = kIdle - 1, kIdleMask = kTag - kIdle, kTagMask = ~(kTag - 1);

@@ -1,7 +1,7 @@
 // cpp/sync/queue.cpp: queues: bounded rings of records, for many producers and many consumers, first in, first out.
 //
-// A position between head and tail is a record's. put() writes the record into the slot of the tail, marks the slot as
-// full, and moves the tail; get() copies the record of the head, and moves the head. A record longer than
+// Each position between head and tail has a record. put() writes the record into the slot of the tail, marks the slot
+// as full, and moves the tail; get() copies the record of the head, and moves the head. A record longer than
 // kCopyUnderGuard is copied without the guard: meanwhile its slot names the process that copies.
 //   Killed while it writes:  the slot is still marked as being written, and get() steps over it: such a record is never
 //                            delivered.
@@ -53,7 +53,7 @@ class Queue {
     call_.value2 = static_cast<uint64_t>(record_of(slot) - reinterpret_cast<std::byte*>(object_.head));
   }
 
-  // The full slot at the head; steps over those of dead producers. Requires the guard.
+  // The full slot at the head; steps over slots of dead producers. Requires the guard.
   Outcome find_record(uint64_t* found) noexcept {
     for (int i = 0; i < kDeadPerStep; ++i) {
       if (size() == 0) return Outcome::again;

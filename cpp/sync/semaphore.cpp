@@ -1,6 +1,6 @@
 // cpp/sync/semaphore.cpp: semaphores. Each process that has permits has a seat, so that its permits come back when it
-// ends; a process that gives more than it has taken adds permits. Permits that a process gives back stay in its seat
-// until another process wants them: object.hpp.
+// ends; a process that gives more permits than it has taken adds permits. Permits that a process gives back stay in its
+// seat until another process wants them: object.hpp.
 #include "sync/layout.hpp"
 
 namespace weft::sync {
@@ -27,8 +27,8 @@ class Semaphore {
     used_ = used < count_ ? used : count_;
   }
 
-  // Computes `seated` from the seats, and frees the seats of processes that have ended (it checks some of them, in
-  // turn).
+  // Computes `seated` from the seats, and frees the seats of processes that have ended (a step checks a few, round
+  // robin).
   void recount(World& world, bool look, const Call* gone = nullptr) noexcept {
     int64_t sum = 0;
     used_ = count_;  // seats_used may not have been written
@@ -76,7 +76,7 @@ class Semaphore {
     if (free() <= 0) take_back();
     if (free() <= 0) return Outcome::again;
     if (seat == nullptr && (seat = free_seat()) == nullptr) {
-      take_back();  // which empties seats
+      take_back();  // the refusal empties seats
       seat = free_seat();
     }
     if (seat == nullptr) return Outcome::no_seat;

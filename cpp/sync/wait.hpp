@@ -1,5 +1,5 @@
 // cpp/sync/wait.hpp: a thread that waits for a call on an object that it has mapped: it looks for some microseconds,
-// then sleeps on the object's words. No processor time, but for one look in a quarter of a second.
+// then sleeps on the object's words. Asleep, it looks four times a second.
 #pragma once
 
 #include <sched.h>
@@ -16,7 +16,7 @@ namespace weft::sync {
 constexpr int kLooksFirst = 40;  // before the first sleep: about 4 us, the cost of sleeping and being woken
 constexpr uint64_t kSliceNsMin = 5'000'000, kSliceNsMax = 250'000'000;
 
-// Sleeps of one wait: each slice is twice as long as the one before. After a slice in which nobody called, the next
+// Sleeps of one wait: each slice is twice as long as the slice before. After a slice in which nobody called, the next
 // look also finds out whether the processes in the way still run.
 class Slices {
  public:
@@ -45,7 +45,7 @@ inline Outcome do_now(const Object& object, Call& call, World& world) noexcept {
 inline Outcome last_look(const Object& object, Call& call, World& world) noexcept {
   constexpr int kTries = 20'000;
   Backoff backoff(0, 0);
-  call.look = true;  // who is in the way may have ended just now
+  call.look = true;  // the process in the way may have ended just now
   for (int i = 0;; ++i) {
     const Outcome outcome = step(object, call, world);
     if (outcome != Outcome::busy || i == kTries) return outcome;
@@ -53,7 +53,7 @@ inline Outcome last_look(const Object& object, Call& call, World& world) noexcep
   }
 }
 
-// A party that waits no longer leaves its barrier. done: the last one has come just now; `again`: the party has left.
+// A party that waits no longer leaves its barrier. done: the last party has come just now; `again`: the party has left.
 inline Outcome leave(const Object& object, Call& call, World& world) noexcept {
   Call leaving = call;
   leaving.op = Op::withdraw;
@@ -109,7 +109,7 @@ inline Outcome wait_slice(const Object& object, Call& call, World& world, Slices
     if (outcome != Outcome::busy && (outcome != Outcome::again || object.kind != Kind::lock)) return outcome;
   }
   if (left_ns == 0) return outcome;
-  // A guard that is held for long may belong to a killed process, which rings no bell.
+  // A guard that is held for long may belong to a killed process, which does not ring the bell.
   const uint64_t before_ns = world.now_ns();
   const uint64_t slice_ns = slices.next(left_ns);
   futex_wait(at, heard, slice_ns);

@@ -87,7 +87,7 @@ inline bool announce_sleep(LockWord& word, uint64_t* seen) noexcept {
   return true;
 }
 // HOT: one locked instruction. The caller holds the word. The thread that is woken takes the word with kWaiters, so
-// that the release after it wakes the next one.
+// that the next release wakes the next thread.
 inline void let_go(LockWord& word) noexcept {
   // SYNC POINT: the holder's writes are visible to the next holder; and the full barrier precedes the look at bells.
   if ((word.exchange(0, std::memory_order_seq_cst) & kWaiters) != 0) [[unlikely]]
