@@ -19,7 +19,7 @@ struct ValueLists {  // buffers of a kind, in elements
   size_t count = 0;
 };
 
-// A call's numbers are unsigned in the checks, which name unknown ones.
+// The checks take a call's numbers as unsigned, and name unknown numbers.
 void set_pair(call::Atomic* a, int datatype, int op) noexcept {
   a->datatype = static_cast<uint64_t>(static_cast<uint32_t>(datatype));
   a->op = static_cast<uint64_t>(static_cast<uint32_t>(op));

@@ -154,7 +154,7 @@ bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::E
     if (size != kCxiBytes) return false;
     uint32_t word = 0;
     std::memcpy(&word, bytes, sizeof(word));
-    // Peers are reached on the VNI of this domain's key, whatever the address has.
+    // Peers are reached on the VNI of this domain's key, whatever VNI the address has.
     *out = {domain.fabric_base | (word >> kCxiPidBits & 0xfffff), word & kCxiPidAny, domain.vni, 0};
     *has_pid = (word & kCxiPidAny) != kCxiPidAny;
     return true;

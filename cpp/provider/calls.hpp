@@ -40,7 +40,7 @@ struct Locals {
   size_t count = 0;  // as the caller gave it; a list that is too long is refused by its count
   [[nodiscard]] std::span<const call::Local> span() const noexcept { return {list.data(), count}; }
 
-  // False: more than any rule allows.
+  // False: more buffers than any rule allows.
   bool take(const Ep& ep, const iovec* iov, void** desc, size_t n) noexcept {
     if (n > list.size()) return false;
     for (count = 0; count < n; ++count)

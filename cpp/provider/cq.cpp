@@ -179,7 +179,7 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
       if (cq.notifier && cq.cq->unread() == 0) cq.notifier->drain();
     }
     decide(cq, &error);
-    // The ends that the caller has asked for are no refusals: a peek that finds nothing, a cancel.
+    // Results that the caller asked for are no refusals: a peek that finds nothing, a cancel.
     const bool refusal = error.status != Status::no_message && error.status != Status::canceled;
     if (refusal && !error.text.empty() && explains(cq.domain->fabric->front, Subject::cq))
       explain(cq.domain->fabric->front, Subject::cq, "fi_cq_readerr", error.text);
@@ -193,7 +193,7 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
       char address[64];
       cq.text.assign(address, address_bytes(*cq.domain, error.peer, address));
     }
-    // fi_cq(3): the data goes into the caller's buffer, if there is one; otherwise the caller gets ours.
+    // fi_cq(3): the data goes into the caller's buffer, if there is one; otherwise the caller gets our buffer.
     if (out->err_data_size != 0 && out->err_data != nullptr) {
       out->err_data_size = std::min(out->err_data_size, cq.text.size());
       std::memcpy(out->err_data, cq.text.data(), out->err_data_size);

@@ -2,8 +2,8 @@
 //
 // libfabric loads a front file for each provider (fi_prov_ini gives one struct fi_provider). A front finds the
 // libfabric that called it, answers questions that are not meant for Weft, and loads libweft_provider.so, which lies
-// beside it, for all others. No front and no part of the library links a libfabric: several may be in one process, and
-// none may be found by name.
+// beside it, for all other questions. No front and no part of the library links a libfabric: one process may have
+// several, and the loader may find none by name.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ constexpr uint32_t kRelease = 1;
 constexpr const char* kLibraryFile = "libweft_provider.so";
 constexpr const char* kLibraryName = "weft_provider_library";
 
-// Makes the provider of a front file; null: the libfabric that called has not what Weft needs. caller: the place in
+// Makes the provider of a front file; null: the calling libfabric is not suitable for Weft. caller: the place in
 // libfabric to which fi_prov_ini returns.
 FiProvider* make_front(const char* name, void* caller) noexcept;
 

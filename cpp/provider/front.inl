@@ -86,8 +86,8 @@ bool find(void* in, const char* name, Function** out) noexcept {
 FiProvider* make_front(const char* name, void* caller) noexcept {
   Dl_info core;
   if (::dladdr(caller, &core) == 0) return nullptr;
-  // The libfabric that called, not one that the loader finds by name. A libfabric that is linked into the program is
-  // the program's own file, whose handle has no name.
+  // The libfabric that called, not a libfabric that the loader finds by name. A libfabric that is linked into the
+  // program is the program's own file, whose handle has no name.
   void* handle = ::dlopen(core.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) handle = ::dlopen(nullptr, RTLD_LAZY | RTLD_NOLOAD);
   uint32_t (*fi_version)() = nullptr;
@@ -99,7 +99,7 @@ FiProvider* make_front(const char* name, void* caller) noexcept {
   g_front.name = name;
   g_front.version = fi_version();
   g_front.provider = &g_provider;
-  // Ours is preferred to a provider of the same name in libfabric, whose version is 205.10 at most.
+  // libfabric prefers it to its own provider of the same name, whose version is 205.10 at most.
   g_provider.version = version(9002, 0);
   g_provider.fi_version = g_front.version;
   g_provider.name = name;

@@ -52,7 +52,7 @@ bool has_prefix(std::string_view text, std::string_view prefix) noexcept {
   return text.substr(0, prefix.size()) == prefix;
 }
 
-// The variables that policy reads, and none that differs between the processes of a job.
+// The variables that policy reads, without any that differ between the processes of a job.
 bool is_of_policy(std::string_view entry) noexcept {
   for (const std::string_view other : {"FI_LOG_", "FI_HOOK", "FI_PROVIDER", "WEFT_EXPLAIN", "WEFT_PYTHON="}) {
     if (has_prefix(entry, other)) return false;
@@ -77,7 +77,7 @@ std::string hash_of_environment() {
   return text;
 }
 
-// A private folder of this user, made if it is not there; false: it is another's, or others may write to it.
+// A private folder of this user, made if it is missing; false: another user owns it, or may write to it.
 bool private_folder(const std::string& path) noexcept {
   (void)::mkdir(path.c_str(), 0700);
   struct stat found;
@@ -93,8 +93,8 @@ std::string folder_of_user() {
   return temporary + "/weft-" + std::to_string(::geteuid());
 }
 
-// The address of a socket in a folder. A path of more than 107 bytes does not fit into one: the folder's descriptor,
-// which is held as long as the address is used, stands for it then.
+// The address of a socket in a folder. A path of more than 107 bytes does not fit: then the address uses the folder's
+// descriptor, which is held as long as the address is used.
 class Address {
  public:
   Address(const std::string& folder, const std::string& name) noexcept {
@@ -125,8 +125,8 @@ bool is_file(const std::string& path) noexcept {
   return ::access(path.c_str(), X_OK) == 0;
 }
 
-// The interpreter with this installation of Weft: WEFT_PYTHON, as `weft run` sets it, or that of the folder in which
-// Weft is installed, .../lib/python3.x/site-packages/weft, or the first in PATH.
+// The interpreter with this installation of Weft: WEFT_PYTHON, as `weft run` sets it, or the interpreter of the folder
+// in which Weft is installed, .../lib/python3.x/site-packages/weft, or the first in PATH.
 std::string python() {
   if (*variable("WEFT_PYTHON") != '\0') return variable("WEFT_PYTHON");
   std::string path = own_path();
@@ -142,7 +142,7 @@ std::string python() {
   return "python3";
 }
 
-// Starts a helper that is no child of this process, and has none of its terminals.
+// Starts a helper that is no child of this process, and has no terminal of it.
 bool start(const std::string& socket, std::string* why) {
   const std::string interpreter = python();
   const char* const command = "cd /; \"$0\" -m weft.policyhost \"$1\" </dev/null >/dev/null 2>\"$1.log\" &";
@@ -302,7 +302,7 @@ Record Helper::ask_locked(const Record& question) {
   g_helper_lock.assert_held();
   std::string why;
   const std::string bytes = question.bytes();
-  // A helper that ends when nobody is there may have taken a connection that it does not serve: asked once more.
+  // An idle helper that ends may have accepted a connection that it does not serve: ask once more.
   for (int tries = 0; tries < 2; ++tries) {
     const bool fresh = fd_ < 0 || pid_ != ::getpid();
     if (!connect(&why)) return refusal(fi_err::kEIO, why);

@@ -2,8 +2,8 @@
 // connection for this process.
 //
 // A helper serves the programs of one user, one environment and one installation of Weft: the name of its socket has a
-// hash of the last two. Both sides check the other's user. The connection belongs to the process that opened it: a
-// forked child opens its own. The helper takes back what this process has when the connection ends.
+// hash of environment and installation. Both sides check the other's user. The connection belongs to the process that
+// opened it: a forked child opens its own. The helper takes back this process's objects when the connection ends.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ enum class Subject : int { core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, m
 void explain(const Front& front, Subject subject, const char* call, std::string_view text) noexcept;
 // The negative number of a refused call, explained.
 int refuse(const Front& front, Subject subject, const char* call, int code, std::string_view text) noexcept;
-// The same of an answer of the policy helper; 0: it is no refusal.
+// The same for an answer of the policy helper; 0: the answer is no refusal.
 int refused(const Front& front, Subject subject, const char* call, const Record& answer) noexcept;
 
 }  // namespace weft::provider

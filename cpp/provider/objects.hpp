@@ -35,7 +35,7 @@ std::shared_ptr<host::HostNic> nic_of_process(const Record& how);
 // At the end of the process.
 void end_nic() noexcept;
 
-// What all objects have. An object cannot be closed while others use it.
+// Members of all objects. An object cannot be closed while other objects use it.
 struct Object {
   std::atomic<int> uses{0};
   uint64_t lease = 0;  // of the policy helper
@@ -67,13 +67,13 @@ struct Domain : Object {
   Record rules;
   Keys keys;
   uint32_t addr_format = 0;
-  uint32_t fabric_base = 0;  // of NIC numbers, where addresses have only a part of them
+  uint32_t fabric_base = 0;  // of NIC numbers, where addresses have only a part of the number
   uint32_t api_version = 0;  // of the program
   uint16_t vni = 0;
   bool address_vni = false, asks_outcome = false;
   uint64_t mr_mode = 0;
 
-  // Contexts of receives that ended without a completion: nothing is theirs to release in C.
+  // Contexts of receives that ended without a completion: in C they hold nothing to release.
   void forget_released() {
     if (domain->has_released()) [[unlikely]]
       (void)domain->take_released();
@@ -85,8 +85,8 @@ struct Av : Object {
   std::shared_ptr<nic::AddressVector> av;
 };
 
-// An empty poll of a C program takes 10 to 20 ns: it yields after 1 us on a core that is shared with others
-// that poll, after 16 us on an idle one, after 160 us beside threads that compute.
+// An empty poll of a C program takes 10 to 20 ns: it yields after 1 us on a core shared with threads
+// that poll, after 16 us on an idle core, after 160 us beside threads that compute.
 // Measured beside eight threads that compute, on two cores: with the pace of Python programs half a round trip of 8 B
 // took 1.1 ms, because each wait for an answer gave two time slices away.
 inline host::PollPacer pace_of_c() noexcept {
@@ -225,9 +225,9 @@ extern ofi::TaggedOps g_tagged_ops;
 extern ofi::RmaOps g_rma_ops;
 extern ofi::AtomicOps g_atomic_ops;
 
-// An address as applications have it; its length.
+// Writes an address in the applications' form; returns its length.
 size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[64]) noexcept;
-// The address that these bytes are; false: none.
+// Reads the address in these bytes; false: no address.
 bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::EpAddress* out, bool* has_pid) noexcept;
 size_t address_size(const Domain& domain, const void* bytes) noexcept;
 
@@ -267,7 +267,7 @@ int guarded(const Front& front, Subject subject, const char* call, F&& f) noexce
   }
 }
 
-// An object of the parent's, which a child does not touch: what it holds stays as it is.
+// An object of the parent, which a child does not touch: its members stay as they are.
 template <typename ShellType>
 int leave_to_parent(ShellType*) noexcept {
   return 0;

@@ -13,7 +13,7 @@ namespace weft::provider {
 class Record {
  public:
   Record() = default;
-  // False: the bytes are no record of this version. The record refers to the bytes of nested records by copies.
+  // False: the bytes are no record of this version. The record copies the bytes of nested records.
   static bool parse(std::string_view bytes, Record* out);
   [[nodiscard]] std::string bytes() const;
 

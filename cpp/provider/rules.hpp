@@ -9,7 +9,7 @@
 
 namespace weft::provider {
 
-// The table in the bytes of an answer. Throws Error for damaged bytes, and for those of another table.
+// The table in the bytes of an answer. Throws Error for damaged bytes, and for bytes of another table.
 template <typename Table>
 Table settings_of(const Record& answer, std::string_view name = "config") {
   const std::string_view bytes = answer.text(name);
