@@ -118,7 +118,7 @@ def measure(count: int) -> dict[str, list[float]]:
 
 
 def libraries(count: int) -> dict[str, dict[str, list[float]] | None]:
-    """The same of each MPI; None: not installed."""
+    """The same for each MPI; None: not installed."""
     return {name: mpi_of(name, "mpi_collective.py", count) for name in ("MPICH", "Open MPI")}
 
 

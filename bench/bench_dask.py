@@ -2,7 +2,7 @@
 
 Transpose: a matrix of 4 x 4 blocks of 64 MiB, whose block rows lie on the two workers in turn; afterwards each worker
 has its block rows of the transposed matrix, so that half of all blocks move. Shuffle: each worker has arrays that it
-cuts in two pieces of 64 MiB, one for each worker. Both measure what moves: np.transpose and the cuts are views.
+cuts in two pieces of 64 MiB, one for each worker. Both measure the exchange alone: np.transpose and the cuts are views.
 `x + x.T` is the same exchange with NumPy's work on top. The clusters live side by side, and take turns.
 """
 
@@ -25,13 +25,13 @@ from common import Row, publish
 MIB = 1 << 20
 BLOCK = 64 * MIB
 SIDE = 4
-# Turns of each row: as many as are done in the time, within these numbers.
+# Turns of each row: as many as fit the time, within these numbers.
 TURNS_MIN, TURNS_MAX, ROW_S = 3, 9, 4.0
-SETTLE_S = 0.04  # Dask sends its messages at most every 2 ms: those of the preparation are over after this
+SETTLE_S = 0.04  # Dask sends its messages at most every 2 ms: after this time the preparation's messages are sent
 
 
 def source(size: int, seed: int) -> Any:
-    """An array of the worker, which it fills once and keeps: a turn measures what moves, and prepares nothing anew."""
+    """An array of the worker, which it fills once and keeps: a turn measures the exchange alone."""
     from distributed import get_worker
 
     kept = vars(get_worker()).setdefault("bench_dask_sources", {})
@@ -104,7 +104,7 @@ class Cluster:
     # ---- what is measured ----------------------------------------------------------------------------------
 
     def empty(self) -> float:
-        """Seconds of one array of 8 bytes from a worker to the other: what Dask itself takes."""
+        """Seconds of one array of 8 bytes from a worker to the other: Dask's own time."""
         block = self.submit(source, 8, 1, on=0)
         self.done([block])
         return self.timed(lambda: [self.submit(use, block, on=1)])
@@ -132,7 +132,7 @@ class Cluster:
         return 8 * BLOCK / seconds / 1e9
 
     def sum(self) -> float:
-        """Seconds of x + x.T, with what NumPy does."""
+        """Seconds of x + x.T, with NumPy's work."""
         blocks = self._blocks(square)
         return self.timed(
             lambda: [

@@ -57,8 +57,8 @@ def main() -> None:
 
 @dataclass
 class Case:
-    """A statement, what limits it, and its budget: at most `most` ns, or `times` the limit, or `above` ns above it.
-    faster: at least as many times faster than each MPI's `elsewhere`."""
+    """A statement, its limit and its budget: at most `most` ns, or `times` the limit, or `above` ns above the limit.
+    faster: at least this many times faster than each MPI's `elsewhere`."""
 
     statement: str
     count: int = 1000

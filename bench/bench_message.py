@@ -17,7 +17,7 @@ NBYTES = 2 * LARGE
 ROUNDS = 40
 DEPTH, FEW = 100_000, 64
 LIBRARIES = ("MPICH", "Open MPI", "pyzmq", "libfabric shm (C)")
-RATED = LIBRARIES[:3]  # those whose programs measure a message rate; the first two have matches, too
+RATED = LIBRARIES[:3]  # libraries whose programs measure a message rate; the first two have matches, too
 FLOOR_NS = 200  # of the budget, beside the floor
 
 

@@ -3,7 +3,7 @@
 Batches of calls from Python and of the library's own calls, from C++ (peers/ofi_calls.cpp, compiled here), alternate on
 one endpoint, with the same buffer, target and queue; between batches both queues are emptied, untimed. The budget is
 60 ns above the library's own call. A third batch calls, from Python, the least method that Python's C API allows: it
-reads no arguments, and makes the library's call. What it costs above the library is the interpreter's.
+reads no arguments, and makes the library's call. Its cost above the library is the interpreter's.
 
 Two processes measure: in one of them the provider makes no system call (FI_SHM_DISABLE_CMA), in the other writes of 8 B
 are process_vm_writev. After a system call the processor has forgotten where the interpreter's jumps go.

@@ -18,11 +18,11 @@ struct Kind {
   const char* name;
   uint64_t ignore, source;
 };
-// Low bits of the tag are ignored in the last: a communicator's messages with any tag.
+// The last bench ignores low bits of the tag: a communicator's messages with any tag.
 constexpr Kind kKinds[] = {
     {"tag and source", 0, kSource}, {"tag, any source", 0, kAnySource}, {"masked tag", 0xff, kAnySource}};
 
-// The tags of `depth` entries, in random order: a search touches cache lines that no search before it has touched.
+// The tags of `depth` entries, in random order: a search touches cache lines that no earlier search has touched.
 std::vector<uint64_t> shuffled(size_t depth) {
   std::vector<uint64_t> tags(depth);
   std::iota(tags.begin(), tags.end(), uint64_t{1});

@@ -1,5 +1,5 @@
 // bench/cpp/messages.cpp: messages between two processes that poll: round trips of tagged messages, beside a bare cache
-// line and a bare copy, and the rate of small ones.
+// line and a bare copy, and the rate of small messages.
 #include "sides.hpp"
 
 namespace weft::bench {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace weft::ofi;
 
-// What the calls use: set by use().
+// The objects of the calls: set by use().
 FidEp* g_ep;
 FidCq* g_cq;
 FidCntr* g_cntr;

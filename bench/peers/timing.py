@@ -20,7 +20,7 @@ def least(run, count, rounds=30):
 
 
 def count_of(size):
-    """Operations in a batch: fewer of the large ones."""
+    """Operations in a batch: fewer if they are large."""
     return 200 if size <= 4096 else 50 if size <= 65536 else 5
 
 

@@ -13,8 +13,8 @@ fetch_add, post_add  ucp_atomic_op_nbx with and without a reply buffer; done whe
 half_round_trip      8 B put to a peer that polls its memory; the loops are in Python, as in bench_ucp.py
 
 Each figure is the least over short batches, in nanoseconds, less the same Python with a C function that does nothing,
-and less such a call for each further one that it took. What is hidden in the noise of ctypes (a call of which costs
-some 300 ns) is left out.
+and less such a call for each further call that it took. Figures within the noise of ctypes (a call of which costs some
+300 ns) are left out.
 
 Needs the wheel libucx-cu12 (or another libucx). Source: ucp.h of UCX.
 """
@@ -41,7 +41,7 @@ FIELD_LENGTH, FIELD_FLAGS, ALLOCATE = 1 << 1, 1 << 2, 1 << 1
 ATTR_DATATYPE, ATTR_REPLY = 1 << 3, 1 << 5
 ADD = 0
 INBOX, WORD = 64, 128  # where a process is written to, and its atomics' word
-OUTBOX = NBYTES - 64  # what it writes from
+OUTBOX = NBYTES - 64  # the source of its writes
 ROUNDS, BATCHES = 200, 10
 CONNECT_S = 10.0
 HIDDEN_SHARE = 0.05  # of a call through ctypes: figures below it say nothing
@@ -100,7 +100,7 @@ class Side:
         self.free.argtypes, self.free.restype = (pointer,), None
         self.param = RequestParam()
         self.none = ctypes.addressof(self.param)
-        self.calls = 0  # through ctypes, counted where they are not always as many
+        self.calls = 0  # through ctypes, counted where their number varies
 
     def card(self) -> tuple[bytes, bytes, int]:
         """The values that a peer needs: address, packed key, address of the memory."""
