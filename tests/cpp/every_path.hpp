@@ -24,7 +24,7 @@ inline bool uses_frames(Path path) {
   return path == Path::ring || path == Path::strict || path == Path::tcp;
 }
 
-// When every operation has been answered, no side keeps anything of them.
+// When every operation has been answered, no side keeps any state of operations.
 inline void expect_idle(Pair& pair) {
   pair.until([&] { return pair.a->ep->outstanding() == 0; }, "idleness");
   BOOST_TEST(pair.a->nic().statistics().waiting_ops == 0U);

@@ -33,7 +33,7 @@ class NoWaiter final : public link::Waiter {
   void watch(int) override {}
 };
 
-// What peers can reach of a NIC. They keep it, as a mapping keeps the memory of a process that has ended.
+// A NIC's memory that peers can reach. Peers keep it, as a mapping keeps the memory of a process that has ended.
 struct NicMemory {
   explicit NicMemory(uint64_t number) : table(1024) { table.set_nic_id({number, ~number}); }
   mem::SegmentSet segments;

@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(test_one_value_spread_over_a_selection_changes_the_selectio
       Picked s;
       return array::pick(owned.place, index, &s) && array::spread(owned.place, s, nullptr, element);
     };
-    BOOST_TEST(spread({at(2)}));  // longer than what is copied at once
+    BOOST_TEST(spread({at(2)}));  // longer than one copy step
     std::fill_n(wanted.begin() + 2 * Owned::kColumns, Owned::kColumns, 5.0);
     BOOST_TEST((owned.look() == wanted));
     BOOST_TEST(spread({kAll, at(7)}));

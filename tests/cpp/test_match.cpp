@@ -41,7 +41,7 @@ Arrival untagged_message(uint64_t source, uint64_t cookie = 0, uint64_t length =
   return {0, source, length, 0, cookie, 0, false};
 }
 
-// Checks with Boost.Test cost microseconds, too much for what runs a hundred thousand times.
+// Checks with Boost.Test cost microseconds, too much for code that runs a hundred thousand times.
 struct Unit : MatchUnit {
   explicit Unit(const Limits& l = {}, uint64_t seed = kSeed) : MatchUnit(l, seed) {}
 

@@ -220,7 +220,7 @@ class Trial {
     model_.posted.erase(it);
   }
 
-  // Posts a receive for one of the messages that nobody has asked for.
+  // Posts a receive for one of the unexpected messages.
   void receive_any() {
     const Arrival& m = model_.unexpected[below(model_.unexpected.size())];
     Receive r;

@@ -327,7 +327,7 @@ BOOST_AUTO_TEST_CASE(test_full_target_queue_holds_writers_with_data_back) {
       if (path != Path::self) {
         Bystander other(pair, path);
         BOOST_TEST(other.writes(pair, 77));
-        // The same initiator, to the other endpoint: its own transmit queue is full, that of a further endpoint is not.
+        // The same initiator, to the other endpoint: its own transmit queue is full, a further endpoint's queue is not.
         const auto second = pair.a->extra_endpoint();
         Access access = write_of(other.from_a, &word, 8, 8, pair.key());
         access.flags = flag::kRemoteCqData;

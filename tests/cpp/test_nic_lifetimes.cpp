@@ -1,5 +1,5 @@
 // tests/cpp/test_nic_lifetimes.cpp: domains and endpoints that one thread makes and closes while others handle frames.
-// Frames find both without the NIC's mutex, so what a handler has found must live until the handler is done.
+// Frames find both without the NIC's mutex, so an object that a handler has found must live until the handler is done.
 #include <atomic>
 #include <mutex>
 #include <thread>
@@ -14,7 +14,7 @@ using namespace weft::test;
 constexpr size_t kLong = 20'000;  // pulled by its receiver
 constexpr uint64_t kKey = 42;
 
-// What a peer learns of an endpoint that is closed or gone: any of these, and nothing else.
+// The statuses that a peer gets for an endpoint that is closed or gone; no other status.
 bool is_of_closing(Status s) {
   return s == Status::ok || s == Status::no_endpoint || s == Status::canceled || s == Status::stale_key ||
          s == Status::no_key || s == Status::not_enabled;

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(test_page_is_attached_before_anything_is_counted) {
   pages.attach(2, fd.get());
   pages.writer(2)->add(Telemetry::flush, 3);
   pages.attach(2, fd.get());
-  nic::TelemetryPages others;  // those of another process
+  nic::TelemetryPages others;  // counts of another process
   others.attach(2, fd.get());
   BOOST_TEST(others.of(2).total(Telemetry::flush) == 3U);
   const UniqueFd other = make_memfd("telemetry of a test", TelemetryPage::kBytes);

@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_trace.cpp: the ring of a trace: what a reader finds, what it does not, and who may write.
+// tests/cpp/test_nic_trace.cpp: the ring of a trace: which records a reader finds, and who may write.
 #include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <cstring>

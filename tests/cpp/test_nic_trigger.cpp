@@ -58,7 +58,7 @@ Queued queue_counting(nic::Domain& domain, bool add, std::shared_ptr<Counter> ta
   return queue(domain, std::move(work), how);
 }
 
-// What an application does that has changed a counter.
+// The steps of an application that has changed a counter.
 void add(nic::Domain& domain, Counter& to, uint64_t n) {
   to.add(n);
   domain.run_triggers();

@@ -1,4 +1,4 @@
-// tests/cpp/test_nic_window.cpp: what a dialect with requests needs of the NIC: completions only of operations that
+// tests/cpp/test_nic_window.cpp: the NIC's services for a dialect with requests: completions only of operations that
 // outlast the call, operations only if they end in the call, a peer's bytes as mapped in this process, and how a
 // connection ended.
 #include "fabric.hpp"

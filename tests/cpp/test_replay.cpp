@@ -1,8 +1,8 @@
-// tests/cpp/test_replay.cpp: a fabric of 64 NICs in one process, driven by one seed: what happens twice is equal.
+// tests/cpp/test_replay.cpp: a fabric of 64 NICs in one process, driven by one seed: two runs are equal.
 //
 // One thread makes every call. Time is a number that the driver moves; frames arrive after times from the seed; NICs,
-// endpoints, regions and connections close and come again in the middle of traffic. Every call's result, every frame
-// that arrives and every completion is a line of the history, with its time.
+// endpoints, regions and connections close and reopen in the middle of traffic. Every call's result, every frame that
+// arrives and every completion is a line of the history, with its time.
 //
 // WEFT_REPLAY_STEPS: how long a run is. WEFT_SEED: another fabric. A difference shows where the two histories part.
 #include <cinttypes>
@@ -251,7 +251,7 @@ class Node {
     a.kind = kind;
     a.dest = dest;
     a.local = {{local, bytes}};
-    // Some accesses pass the end of the region, and some ask for a key that there is not.
+    // Some accesses pass the end of the region, and some ask for a key that does not exist.
     a.remote = {{seed.below(kRegionBytes - kBufferBytes / 2), bytes, kKey + (seed.one_in(12) ? 2 : seed.below(2))}};
     a.flags = seed.one_in(8) ? flag::kFence : 0;
     a.context = context_;

@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(test_party_that_ends_breaks_the_barrier) {
   BOOST_TEST(run(shared, world, Op::reset).outcome == Outcome::done);
   Done anew = run(shared, world, Op::wait, 0, as(2));
   anew.call.look = true;
-  BOOST_TEST(step(shared.object, anew.call, world) == Outcome::again);  // what was before the reset does not count
+  BOOST_TEST(step(shared.object, anew.call, world) == Outcome::again);  // arrivals before the reset do not count
   BOOST_TEST(run(shared, world, Op::wait, 0, as(4)).outcome == Outcome::done);
 }
 
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(test_reset_ends_waits_as_broken) {
   const Shared shared(Kind::barrier, 3);
   Done first = run(shared, world, Op::wait, 0, as(2)), second = run(shared, world, Op::wait, 0, as(3));
   BOOST_TEST(run(shared, world, Op::reset).outcome == Outcome::done);
-  BOOST_TEST(run(shared, world, Op::reset).outcome == Outcome::done);  // a second one changes nothing
+  BOOST_TEST(run(shared, world, Op::reset).outcome == Outcome::done);  // a second reset changes nothing
   BOOST_TEST(step(shared.object, first.call, world) == Outcome::broken);
   BOOST_TEST(first.call.value2 == 1U);
   second.call.op = Op::withdraw;

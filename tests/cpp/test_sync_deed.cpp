@@ -13,7 +13,7 @@ namespace {
 using namespace weft::sync;
 using Settled = std::tuple<Op, uint64_t, uint64_t>;
 
-/// Who undoes: writes down the calls, and refuses what `refused` names.
+/// The undoer: writes down the calls, and refuses the calls in `refused`.
 struct Undoer {
   std::vector<Settled> calls;
   std::vector<Settled> refused;

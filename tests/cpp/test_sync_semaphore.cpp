@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(test_permit_that_was_given_back_is_anybodys) {
   BOOST_TEST(of_seven.seat == of_five.seat);
   BOOST_TEST(give_permit(head, of_seven.seat, of_seven.tag, holder_word({7, 107}, false)));
   BOOST_TEST(!take_permit(head, of_five.seat, of_five.tag, five));
-  // Seats with nothing but idle permits are for those who want one.
+  // Seats with nothing but idle permits go to callers that want a permit.
   BOOST_TEST(give_permit(head, of_six.seat, of_six.tag, six));
   BOOST_TEST(run(shared, world, Op::take, 0, as(8)).outcome == Outcome::done);
   BOOST_TEST(run(shared, world, Op::take, 0, as(9)).outcome == Outcome::done);
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(test_guard_of_the_dead_is_inherited) {
   }
 }
 
-// Threads of two "processes": the calls without the guard beside those with it. Never more than the permits at a time.
+// Threads of two "processes": the calls without the guard beside calls with it. Never more than the permits at a time.
 BOOST_AUTO_TEST_CASE(test_threads_of_two_processes_share_permits) {
   const Shared shared(Kind::semaphore, 2, 2);
   std::atomic<int> inside{0}, most{0};

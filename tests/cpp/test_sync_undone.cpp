@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(test_party_that_moves_to_the_seat_of_one_that_left_is_looke
   Done last = run(shared, world, Op::wait, 0, as(6));
   first.call.op = Op::withdraw;
   BOOST_TEST(step(shared.object, first.call, world) == Outcome::done);
-  world.dead = {5};  // has left: no party any more
+  world.dead = {5};  // has left: no longer a party
   last.call.look = true;
   BOOST_TEST(step(shared.object, last.call, world) == Outcome::again);
   Done other = run(shared, world, Op::wait, 0, as(7));

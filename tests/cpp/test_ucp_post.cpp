@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBytes = 1 << 16;
 
-/// Who holds a request: counts the references, and says what the queue does when there is no room.
+/// A request's owner: counts the references, and decides the queue's answer when there is no room.
 struct Counted {
   int references = 0, waits = 0, rooms = 1'000'000;
   void keep() { ++references; }
