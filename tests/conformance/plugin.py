@@ -3,7 +3,7 @@
 @pytest.mark.fact("name") says which of many facts a case of a parametrized test carries; the table names it beside the
 test. Clauses that only advise are shown by words of our documentation: tests/conformance/words.toml.
 
-Loaded by tests/conftest.py. At collection every id is checked, in marks and in that file; one that nobody lists ends
+Loaded by tests/conftest.py. At collection every id is checked, in marks and in that file; an unlisted id ends
 the run before a test starts, because a typing error would otherwise always read as "not yet". With
 --conformance-md or --conformance-json the outcomes are joined to the clauses and written at the end of the session.
 
@@ -66,7 +66,7 @@ class ClausePlugin:
         for item in items:
             call = getattr(item, "callspec", None)
             if call is not None and call.params.get("_provider"):
-                continue  # over a real libfabric (tests/fi/real.py), which shows nothing of Weft's own provider
+                continue  # over a real libfabric (tests/fi/real.py): it shows nothing of Weft's own provider
             ids: list[str] = []
             for mark in item.iter_markers("clause"):
                 if mark.kwargs or not mark.args or not all(isinstance(arg, str) for arg in mark.args):

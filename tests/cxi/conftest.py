@@ -17,7 +17,7 @@ from tests.fi.support import Node
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the registry; nothing of the caller's environment.
 
-    The folder is removed: pytest keeps those of three runs, and a user has 1023 registries at most.
+    The folder is removed: pytest keeps the folders of three runs, and a user has 1023 registries at most.
     """
     for name in list(os.environ):
         if name.startswith(("FI_", "CXI", "SLINGSHOT_", "WEFT_CXI_", "WEFT_MR_MODE")):

@@ -54,7 +54,7 @@ def talkers(les: int, *, rx_size: int = 0, caps: int = CAPS, **more: Any) -> Ite
 
 
 def payload(number: int, length: int = 1000) -> bytes:
-    """A message that is longer than what a sender may send without an answer."""
+    """A message that is longer than a sender may send without an answer."""
     return number.to_bytes(8, "little") + bytes(length - 8)
 
 

@@ -34,7 +34,7 @@ def node() -> Iterator[Node]:
 
 
 def reduced(op: int, datatype: int, *contributions: Any) -> Any:
-    """What folding the contributions one by one gives."""
+    """The result of folding the contributions one by one."""
     accumulator = cxi.CollAccumulator()
     for data in contributions:
         accumulator.fold(np.asarray(data, DTYPE[datatype]), len(data), datatype, op)

@@ -1,4 +1,4 @@
-"""Atomics of the CXI provider: which there are, and what is refused. fi_cxi(7) "Data transfer operations"."""
+"""Atomics of the CXI provider: which exist, and which are refused. fi_cxi(7) "Data transfer operations"."""
 
 from __future__ import annotations
 

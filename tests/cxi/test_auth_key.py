@@ -1,4 +1,4 @@
-"""Authorization keys of the CXI provider: eight bytes, how one is found where none is given, and which are valid."""
+"""Authorization keys of the CXI provider: eight bytes, how a key is found where none is given, and valid keys."""
 
 from __future__ import annotations
 

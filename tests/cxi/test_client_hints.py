@@ -110,7 +110,7 @@ def test_hints_of_a_c_program_get_an_offer(program: str) -> None:
         if hints is None:
             assert provider in {one.fabric_attr.prov_name for one in fi.getinfo(version)}
             continue
-        if hints.addr_format:  # that of the answer to the call before
+        if hints.addr_format:  # the format that the previous call returned
             hints.addr_format = format_of_cxi if provider == "cxi" else fi.ADDR_STR
         found = fi.getinfo(version, hints=hints)
         # libfabric asks every provider, the one whose domain the hints name and the others.

@@ -202,7 +202,7 @@ def test_write_back_buffer_gets_the_value_and_the_failures(node: Node) -> None:
         assert cntr.read() == 9
         assert (cxi.cntr_wb_read(other), cxi.cntr_wb_readerr(other)) == (9, 3)
         assert other[8:] == bytes(8)
-        assert cxi.cntr_wb_read(buffer) == 7  # the old one is left alone
+        assert cxi.cntr_wb_read(buffer) == 7  # the old buffer is left alone
 
 
 @pytest.mark.clause("cxi.ext.wb.not-each")

@@ -47,7 +47,7 @@ def test_hybrid_mr_desc_applies_to_endpoints_opened_while_on(node: Node) -> None
         with pytest.raises(fi.InvalidArgument):
             hybrid.write(np.ones(1, "u8"), local.desc, node.me, 0, key)  # of other memory
         ops.enable_hybrid_mr_desc(node.domain, False)
-        hybrid.write(source, local.desc, node.me, 0, key)  # it keeps what it was opened with
+        hybrid.write(source, local.desc, node.me, 0, key)  # it keeps the setting with which it was opened
         node.wait(1)
         late = another(node)
         late.write(source, "no descriptor", node.me, 0, key)

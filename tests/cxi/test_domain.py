@@ -92,7 +92,7 @@ def test_control_refuses_with_einval(maker: Node, command: int, value: Any) -> N
 
 
 def test_values_are_not_a_domains(node: Node) -> None:
-    """fi_set_val and fi_get_val: those of the provider belong to endpoints."""
+    """fi_set_val and fi_get_val: the provider's values belong to endpoints."""
     for call in (
         lambda: node.domain.set_val(cxi.OPT_CXI_SET_TCLASS, int(fi.TC_BULK_DATA)),
         lambda: node.domain.get_val(cxi.OPT_CXI_GET_OPTIMIZED_MRS),

@@ -217,7 +217,7 @@ def test_taken_pid_is_no_space_at_enable(node: Node) -> None:
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_call_that_cannot_be_made_is_not_there(enabled: bool) -> None:
-    """Before enable no data call is; after it those are that the capabilities allow."""
+    """Before enable no data call works; after it the calls work that the capabilities allow."""
     with opened(int(fi.RMA | fi.WRITE), enable=enabled) as node:
         ep, word = node.ep, np.zeros(1, "u8")
         calls = [

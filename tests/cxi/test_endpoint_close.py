@@ -1,5 +1,5 @@
 """What closing an endpoint does with operations that are under way. Source: fi_endpoint(3) fi_close: they are
-"discarded ... silently dropped, with no completions reported"; what had completed before stays in the queue here."""
+"discarded ... silently dropped, with no completions reported"; earlier completions stay in the queue here."""
 
 from __future__ import annotations
 

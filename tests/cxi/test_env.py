@@ -286,7 +286,7 @@ READ_BY_NAME = {"slingshot_vnis", "slingshot_devices", "slingshot_svc_ids", "mr_
 
 
 def test_variable_that_works_as_documented_is_used() -> None:
-    """What has no effect says why; everything else is asked for somewhere in the provider."""
+    """A variable without effect says why; every other variable is read somewhere in the provider."""
     sources = [path for path in Path(env.__file__).parent.glob("*.py") if path.name != "env.py"]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     names = {name for name, v in vars(env.CxiEnvironment).items() if isinstance(v, Variable) and not v.effect}

@@ -161,7 +161,7 @@ def test_ledger_that_is_replaced_by_another_file_is_refused_and_its_users_go_on(
 
 
 def open_again(node: Node, info: fi.Info) -> None:
-    """All that reads the registry: another domain, another share of the device."""
+    """Every reader of the registry: another domain, another share of the device."""
     resources.users("cxi0")
     node.fabric.domain(info).close()
 

@@ -1,4 +1,4 @@
-"""What fi_cxi(7) "Supported Features" promises and forbids, shown on opened endpoints."""
+"""The promises and prohibitions of fi_cxi(7) "Supported Features", shown on opened endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flow control: what happens without list entries, and what the user is told (fi_cxi(7) "Messaging", the guide)."""
+"""Flow control: its effects without list entries, and the log's texts (fi_cxi(7) "Messaging", the guide)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_recovery_takes_messages_beside_the_traffic(match: Match) -> None:
             controls, refused = (getattr(receiver.ep.message_statistics(), n) for n in ("flow_controls", "refused"))
             receive_all(sender, receiver, 60)
     assert controls > 0
-    # A refused message is two frames more, and the word that the sender may go on is another one.
+    # A refused message is two frames more, and the word that the sender may go on is another frame.
     assert frames[1] >= frames[0] + 2 * refused + controls
 
 

@@ -241,7 +241,7 @@ def test_pages_are_kept_as_long_as_peers_reach_them(monkeypatch: pytest.MonkeyPa
 
 
 def test_memory_that_the_system_does_not_mark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As 4 KiB of a huge page: MADV_DONTFORK takes whole ones."""
+    """As 4 KiB of a huge page: MADV_DONTFORK takes whole huge pages."""
     monkeypatch.setenv("CXI_FORK_SAFE", "1")
 
     def refuses(*args: object) -> None:
@@ -421,7 +421,7 @@ def test_odp_transfers_use_the_pages_of_the_process(monkeypatch: pytest.MonkeyPa
 
 
 def test_held_pages_are_the_processes_own_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the region is closed a fork copies them as any; what is in them stays."""
+    """After the region is closed a fork copies its pages like any others; their contents stay."""
     monkeypatch.setenv("WEFT_CXI_FORK_HAZARD", "show")
     monkeypatch.setattr(pages, "_warned", True)
     with opened() as node, private(3) as memory:

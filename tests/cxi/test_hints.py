@@ -1,4 +1,4 @@
-"""How hints choose among the infos of the CXI provider, and what they are refused with."""
+"""How hints choose among the infos of the CXI provider, and the errors that refuse them."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def test_old_constants_are_all_with_compat_2(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tag_format_is_compared_by_its_highest_bit_and_with_tagged_alone() -> None:
-    assert found(fi.TAGGED, ep_mem_tag_format=0x1800000FFFFF)  # MPICH's, of fields that are not the offer's
+    assert found(fi.TAGGED, ep_mem_tag_format=0x1800000FFFFF)  # MPICH's format, of fields that are not the offer's
     assert found(fi.TAGGED, ep_mem_tag_format=fi.TAG_MPI)
     assert found(fi.TAGGED, ep_mem_tag_format=1 << 47)
     assert "highest bit" in refused(fi.TAGGED, ep_mem_tag_format=1 << 48)

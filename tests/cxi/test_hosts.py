@@ -94,7 +94,7 @@ def test_nic_of_another_host_is_reached_by_its_address(wire: Wire, tmp_path: Pat
         assert cxi.Address.from_bytes(bytes.fromhex(name)).nic == NIC["b"]
         initiator = wire.run("a", INITIATOR, str(NIC["a"]), name, **settings(wire, "a", tmp_path))
         said = spoken(initiator)
-        assert said[:2] == ["done", "failed"]  # there is no endpoint with the other PID
+        assert said[:2] == ["done", "failed"]  # no endpoint has the other PID
         assert said[-1] == name
         assert spoken(target, "\n") == ["hello"]
     finally:

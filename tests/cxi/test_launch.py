@@ -271,7 +271,7 @@ time.sleep(100)
         pid = int(process.stdout.readline())
         process.kill()
         process.wait()
-        device.set_up("cxi0", True)  # a change would sweep what is over
+        device.set_up("cxi0", True)  # a change would sweep ended launches
         assert not is_clean()
         with launch.begin() as other:
             assert 1024 not in other.vnis

@@ -229,7 +229,7 @@ def test_kept_messages_lie_in_the_buffers_of_the_mode(monkeypatch: pytest.Monkey
         sender.wait(20)
         found = receiver.ep.message_statistics()
         assert found.unexpected == 20
-        assert found.buffers - found.buffers_posted == 10 - 1  # the current one, and those that are full
+        assert found.buffers - found.buffers_posted == 10 - 1  # the current buffer, and the full buffers
         for tag in range(20):
             room = np.zeros(LENGTH, np.uint8)
             receiver.ep.trecv(room, tag=tag)
@@ -260,7 +260,7 @@ def test_messages_beyond_the_memory_for_them_wait_at_their_sender(monkeypatch: p
 
 
 def test_message_that_no_buffer_of_the_receiver_holds_waits_for_its_receive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sender's threshold is higher than the receiver's buffers are long: what a peer announces is not allocated."""
+    """The sender's threshold is higher than the receiver's buffers are long: announced lengths are not allocated."""
     with opened(CAPS) as sender:
         monkeypatch.setenv("FI_CXI_OFLOW_BUF_SIZE", "8192")
         monkeypatch.setenv("FI_CXI_RDZV_THRESHOLD", "2048")

@@ -1,4 +1,4 @@
-"""Match modes: what takes list entries of the service, and when matching moves to software (fi_cxi(7) "Messaging")."""
+"""Match modes: the users of a service's list entries, and when matching moves to software (fi_cxi(7) "Messaging")."""
 
 from __future__ import annotations
 

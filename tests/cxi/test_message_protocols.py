@@ -1,4 +1,4 @@
-"""What an eager and a rendezvous message carry, and what the target keeps (fi_cxi(7) "Messaging").
+"""The bytes that an eager and a rendezvous message carry, and that the target keeps (fi_cxi(7) "Messaging").
 
 The sender changes its buffer after the message has arrived and before a receive takes it: bytes that the message
 carried are old ones at the receiver, bytes that the target fetches after the match are new ones.

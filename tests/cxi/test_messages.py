@@ -379,7 +379,7 @@ def test_flood_without_receives_stops_the_sender_and_loses_nothing(monkeypatch: 
                 sender.ep.tsend(payload.copy(), None, peer, TAG)
                 sent += 1
             ended += len(sender.cq.read())
-        assert 1000 < sent < 3000  # 6 MiB of messages, and those that wait at the sender
+        assert 1000 < sent < 3000  # 6 MiB of messages, and the messages that wait at the sender
         for i in range(sent):
             recv(receiver, True, room)
             assert receiver.wait()[0].len == 4000

@@ -348,7 +348,7 @@ def test_closed_region_is_not_reached_with_match_events(maker: Node, optimized: 
 
 
 def test_closed_region_of_cached_memory_is_still_reached(maker: Node) -> None:
-    """As with the real provider: such a key is one of memory, and ends with the endpoint or the memory."""
+    """As with the real provider: such a key names memory, and ends with the endpoint or the memory."""
     memory = word()
     mr = register(maker, memory)
     key = mr.key

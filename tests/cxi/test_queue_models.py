@@ -1,4 +1,4 @@
-"""The models of what lies between a program and the NIC: event queues, command queues, page requests.
+"""The models of the parts between a program and the NIC: event queues, command queues, page requests.
 
 Source: fi_cxi(7) FI_CXI_EQ_ACK_BATCH_SIZE, FI_CXI_CQ_POLICY, FI_CXI_LLRING_MODE, "ODP Support and Fork".
 """

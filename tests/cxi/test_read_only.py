@@ -1,4 +1,4 @@
-"""Regions of memory that is mapped for reading alone: refused for what writes to it, as the device's map would."""
+"""Regions of memory that is mapped for reading alone: refused for writing accesses, as the device's map would."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_part_of_an_object_over_read_only_pages_is_refused(node: Node, pages: Ad
 
 
 def test_pages_are_not_looked_at_where_they_may_come_later(monkeypatch: pytest.MonkeyPatch, pages: Addresses) -> None:
-    """Without MR_ALLOCATED, under on-demand paging, the pages of a region are those of each access."""
+    """Without MR_ALLOCATED, under on-demand paging, the pages of a region are the pages at each access."""
     monkeypatch.setenv("FI_CXI_ODP", "1")
 
     def on_demand(info: fi.Info) -> None:

@@ -102,7 +102,7 @@ def test_receive_with_more_can_be_canceled(tagged: bool) -> None:
 
 
 def test_peek_posts_what_was_held() -> None:
-    """The peek is a command behind them: what they take is no more there."""
+    """The peek is a command behind the held receives: messages that they take are no longer there."""
     with talkers() as (sender, receiver, peer):
         recvmsg(receiver, True, bytearray(8), MORE, "r")
         sender.ep.tsend(b"12345678", None, peer, TAG)

@@ -1,4 +1,4 @@
-"""The registry of devices and services: made on first use, private, replaced whole, and clear about what it refuses."""
+"""The registry of devices and services: made on first use, private, replaced whole, and clear about its refusals."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_link_to_a_folder_is_refused(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_folder_in_a_folder_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of the default one, which is in a folder where everybody can make one of that name."""
+    """Of the default registry, in a folder where everybody can make a registry of that name."""
     monkeypatch.delenv("WEFT_CXI_REGISTRY", raising=False)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

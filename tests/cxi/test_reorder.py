@@ -40,7 +40,7 @@ class Ends:
         return self._held[-1]
 
     def post(self, kind: str, n: int, ep: Any = None) -> Any:
-        """Begin operation `n`: what writes, writes n; returns where what reads puts what it found."""
+        """Begin operation `n`: a write writes n; returns the place where a read puts the bytes that it found."""
         ep, buf = ep or self.node.ep, self.number(n)
         atomic = {**self.how, "datatype": fi.UINT64, "context": n}
         if kind == "write":
@@ -345,7 +345,7 @@ PACKETS = 4
 
 
 def landings(monkeypatch: pytest.MonkeyPatch, target: str, order: int) -> set[tuple[bool, ...]]:
-    """Which packets of acknowledged writes were in the target's memory while others were not."""
+    """Which packets of acknowledged writes were in the target's memory while other packets were not."""
     monkeypatch.setenv("FI_CXI_MR_TARGET_ORDERING", target)
     seen = set()
     for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""Resources of a NIC, shared by processes: limits, reservations, and what the dead leave behind."""
+"""Resources of a NIC, shared by processes: limits, reservations, and the leftovers of dead processes."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_two_processes_share_a_limit_of_ten_exactly(folder: Path, first: int) ->
         assert resources.usage("cxi0")[made.id]["les"] == 10
         one.kill()
         one.wait()
-        assert two.call(split_in_child, str(folder), made.id, 100) == a  # a pool more: exactly what the dead one had
+        assert two.call(split_in_child, str(folder), made.id, 100) == a  # a pool more: exactly the dead child's
         one.destroy()
 
 
@@ -342,7 +342,7 @@ def churn_in_child(world: object, folder: str, id: int, seconds: float) -> None:
 
 
 def test_process_killed_in_the_middle_of_a_take_leaves_the_ledger_whole(folder: Path) -> None:
-    """The lock of the ledger goes with the process that had it, and so does what it had taken."""
+    """The lock of the ledger goes with its process, and so do the resources that the process had taken."""
     made = service.create(limits={"les": 10})
     for _ in range(15):
         with Child() as victim:
@@ -366,7 +366,7 @@ LOCK_AT, FIRST_ROW_HELD_AT = 16, 4096 + 8 + 64  # cpp/mem/ledger.cpp: Head, Row
 
 
 def test_lock_of_a_process_that_was_killed_within_the_ledger_is_passed_on(folder: Path) -> None:
-    """It may have been killed at any place: what it had half-written is made anew from the processes' slots."""
+    """It may have been killed at any place: half-written sums are made anew from the processes' slots."""
     pool = pool_of()
     pool.take("acs", 3)
     pid = os.fork()

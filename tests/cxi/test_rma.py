@@ -1,4 +1,4 @@
-"""Reads and writes of the CXI provider: what is refused, and how they complete. fi_cxi(7) "Operation flags"."""
+"""Reads and writes of the CXI provider: which are refused, and how they complete. fi_cxi(7) "Operation flags"."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_messages_under_way_take_no_room_of_the_queue(tx: int, tagged: bool, mon
             assert not receiver.cq.read()
             sender.cq.trywait()
         assert sender.cq.pending() == count
-        if count > (tx + 16) // 2:  # the entries that came are more than what may be unread
+        if count > (tx + 16) // 2:  # more entries came than may be unread
             with pytest.raises(fi.Again, match="completion queue full"):
                 sender.ep.tsend(b"1", None, peer, TAG)
         assert [entry.op_context for entry in sender.cq.read(count)] == list(range(count))

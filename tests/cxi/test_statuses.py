@@ -1,4 +1,4 @@
-"""What error entries of the CXI provider say: err, and prov_errno as the hardware's return codes."""
+"""Error entries of the CXI provider: err, and prov_errno as the hardware's return codes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_strerror_gives_the_text_or_the_name_of_the_code() -> None:
 
 
 def test_key_of_an_optimized_region_finds_no_portal_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Optimized regions have portal entries of their own, standard ones entries of one list."""
+    """Optimized regions have portal entries of their own, standard regions entries of one list."""
     with opened() as at:
         at.ep.write(bytes(8), dest_addr=at.me, addr=0, key=99)
         failed = error(at)

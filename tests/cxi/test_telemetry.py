@@ -1,4 +1,4 @@
-"""fi_cxi(7) FI_CXI_TELEMETRY: counters of a device as files, and what they grew by while a domain was open."""
+"""fi_cxi(7) FI_CXI_TELEMETRY: counters of a device as files, and their growth while a domain was open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def count(value: int, name: str = NAME, of: str = "cxi0") -> None:
-    """Do as a NIC does that has attached the device's page: set one word of it."""
+    """Act like a NIC that has attached the device's page: set one word of the page."""
     with open(telemetry.page(of), "r+b") as file:
         file.seek(telemetry.OFFSETS[name])
         file.write(struct.pack("=Q", value))
@@ -54,7 +54,7 @@ def test_documented_counters_are_always_there() -> None:
 
 
 class Nic:
-    """Notes what it is told to count in."""
+    """Notes the pages in which it is told to count."""
 
     def __init__(self) -> None:
         self.pages: dict[int, tuple[int, int]] = {}
@@ -212,7 +212,7 @@ def write_to_itself(world: object, folder: str, count: int) -> None:
 
 @pytest.mark.clause("cxi.env.telemetry-scope")
 def test_nics_of_all_processes_count_together(folder: Path) -> None:
-    """What a killed process has counted stays counted."""
+    """A killed process's counts stay."""
     telemetry.publish(cxi0())
     with _open, Child() as child:
         write_to_itself(None, str(folder), 3)

@@ -1,4 +1,4 @@
-"""Texts of refusals over the CXI provider: each names what was asked and found, the rule, and what to do."""
+"""Texts of refusals over the CXI provider: each names the request, the finding, the rule and the remedy."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def sized(match: Match, mode: str, **sizes: Any) -> None:
 
 
 def buffers_for(count: int, length: int = LENGTH) -> fi.MessageStatistics:
-    """What the receiver of `count` messages without a receive has then; the messages are received afterwards."""
+    """The receiver's counts after `count` messages without a receive; the messages are received afterwards."""
     with talkers(1000) as (sender, receiver, peer):
         assert flood(sender, receiver, peer, count, length=length) == count
         found = receiver.ep.message_statistics()
@@ -67,7 +67,7 @@ def test_larger_buffer_holds_more_messages(match: Match, mode: str) -> None:
     for size in (BUFFER, 4 * BUFFER):
         sized(match, mode, size=size)
         made[size] = buffers_for(40)
-    # The current buffer and those that are full; the least number is posted besides.
+    # The current buffer and the full buffers; the least number is posted besides.
     assert made[BUFFER].buffers - made[BUFFER].buffers_posted >= 40 // 2 - 1
     assert made[4 * BUFFER].buffers - made[4 * BUFFER].buffers_posted == 40 // 8 - 1
 
@@ -155,7 +155,7 @@ def call(node: Node, *args: Any) -> Any:
 
 
 def arrived(sender: Node, peer: int) -> None:
-    """An untagged message, a tagged one with data, and one that is pulled."""
+    """An untagged message, a tagged one with data, and a message that is pulled."""
     sender.ep.send(payload(1), None, peer)
     sender.ep.tsenddata(payload(2, 300), None, 77, peer, 5)
     sender.wait(2)

@@ -42,8 +42,8 @@ def source(sender: Node, receiver: Node, tagged: bool = True) -> int:
 @kinds
 @pytest.mark.parametrize("user_id", IDS)
 def test_completion_reports_the_user_id_of_an_insertion(user_id: int, tagged: bool) -> None:
-    """fi_av(3) FI_AV_USER_ID: the identifier is returned with any completion in place of the AV's address; the fi_addr
-    that the insertion returned is the one of data transfers."""
+    """fi_av(3) FI_AV_USER_ID: the identifier is returned with any completion in place of the AV's address; data
+    transfers take the fi_addr that the insertion returned."""
     with talkers(CAPS | int(fi.DIRECTED_RECV)) as (sender, receiver):
         index = receiver.av.insert(sender.name, flags=USER_ID, fi_addr=user_id)
         assert index == 0

@@ -96,7 +96,7 @@ def transfers() -> str:
 
 
 def registers() -> str:
-    """What a registration answers, and how often memory was exported as a DMA-buf for a window of the CPU."""
+    """A registration's answer, and how often memory was exported as a DMA-buf for a window of the CPU."""
     ze = Ze()
     with opened(CAPS | fi.HMEM) as node:
         try:

@@ -42,7 +42,7 @@ class Fault:
         return f"{self.file}: {before[:70]} -> {after[:50] or '(nothing)'}"
 
     def trouble(self, root: Path = ROOT) -> str:
-        """What is rotten about the entry; "" if nothing is."""
+        """The entry's rot; "" if there is none."""
         file = root / self.file
         if not file.is_file():
             return f"{self}: no such file"

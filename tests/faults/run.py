@@ -31,7 +31,7 @@ _SECONDS = 240  # of one run of tests of Python
 _COMPILED_SECONDS = 90  # of tests of C++, each of which takes seconds
 _BUILD_SECONDS = 1800
 _BUILD = ROOT / "build" / "faults"
-# What the tests of Python read of the tree; the extension is linked, not copied.
+# The parts of the tree that tests of Python read; the extension is linked, not copied.
 _LINKED = ("docs", "examples", "README.md", "CHANGELOG.md", "Makefile", "CMakeLists.txt", "cpp", "bench", "LICENSE")
 
 
@@ -88,7 +88,7 @@ class _Compiled:
     def __init__(self) -> None:
         self.root = _BUILD / "tree"
         self._folder = _BUILD / "cpp"
-        # A cache would take the object of a fault for that of the text that is there when the compiler ends.
+        # A cache would store a fault's object under the text that is there when the compiler ends.
         self._env = dict(os.environ, CCACHE_DISABLE="1")
         for name in ("cpp", "tests/cpp"):
             self._mirror(name)
@@ -107,7 +107,7 @@ class _Compiled:
         (self._compiler,) = (one.partition("=")[2] for one in cache if one.startswith("CMAKE_CXX_COMPILER:"))
 
     def _mirror(self, name: str) -> None:
-        """Copy files that differ, so that the others keep their times and are not compiled again."""
+        """Copy files that differ, so that equal files keep their times and are not compiled again."""
         here, there = (
             {path.relative_to(root / name) for path in (root / name).rglob("*") if path.is_file()}
             for root in (ROOT, self.root)

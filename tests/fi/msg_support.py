@@ -14,7 +14,7 @@ from weft import fi
 
 CAPS = fi.MSG | fi.TAGGED
 TAG = 0x1234
-# A message of no bytes, one that fits its frame, longer ones of one frame, and ones that are pulled.
+# No bytes, bytes within the frame of the head, longer ones of one frame, and pulled messages.
 LENGTHS = [0, 1, 8, 192, 1000, 16384, 16385, 100_000, 1 << 20]
 
 Duo = tuple[Node, Node, int]

@@ -1,10 +1,10 @@
-"""Runs the tests of weft.fi over the providers of a real libfabric, and does what those ask of a program.
+"""Runs the tests of weft.fi over the providers of a real libfabric, and does the program's part there.
 
 pytest makes two more of each test that `tests.fi.real_table` names, for ofi:tcp and ofi:shm. A test is the same there;
-what these providers leave to the program, and Weft's NIC does by itself, is done here, around its calls:
+the steps that these providers leave to the program, and Weft's NIC does by itself, are done here, around its calls:
 
 progress     it is manual. Each call that reads or waits also reads the queues of the test's other nodes, and keeps what
-             it finds for the calls that read those.
+             it finds for the calls that read those queues.
 connections  are made at the first transfer, which is refused with FI_EAGAIN until then: a refused call is repeated.
 keys         are unique in a domain, also of regions that nobody reaches: a region without a key gets one.
 """
@@ -31,7 +31,7 @@ from weft.providers.ofi import library
 from weft.providers.ofi.info import packed
 
 NAMES = ("ofi:tcp", "ofi:shm")
-PATIENCE_S = 20.0  # how long a call is repeated, and how long a test may wait for what does not come
+PATIENCE_S = 20.0  # how long a call is repeated, and how long a test may wait for an event that does not come
 FAILING_S = 0.3  # the same for a test that is known to fail
 OWN_KEYS = 1 << 20  # the first of the keys given to regions that the test gave none
 
@@ -82,7 +82,7 @@ SETTING = Setting()
 
 
 class Queue:
-    """The reading calls of a completion queue: the real ones, and before them what was read to make progress."""
+    """The reading calls of a completion queue: entries kept from progress first, then the real calls."""
 
     def __init__(self, cq: Any) -> None:
         self.cq = cq

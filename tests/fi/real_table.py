@@ -3,7 +3,7 @@
 MODULES       the files whose tests are about libfabric's semantics; all their tests run but those of
 APART         tests of what is Weft's own, by their names (with `[`: for some of their parameters), with the reason.
 DIFFERENCES   tests that fail over a provider of VERSION of the library, because the provider does otherwise: each is a
-              row of the page. One that passes, of that version, fails the run.
+              row of the page. A listed test that passes, with that version, fails the run.
 """
 
 from __future__ import annotations

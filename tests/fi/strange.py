@@ -320,7 +320,7 @@ def unregister(provider: Strange) -> None:
 
 
 def application(domain: fi.Domain, ep: fi.Endpoint) -> None:
-    """Do what a program written for MR_ENDPOINT does with each region: bind it to the endpoint, and enable it."""
+    """Take the steps of a program written for MR_ENDPOINT: bind each region to the endpoint, and enable it."""
     for name in ("mr_reg", "mr_regv", "mr_regattr"):
         setattr(domain, name, _bound(getattr(domain, name), ep))
 

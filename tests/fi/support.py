@@ -55,7 +55,7 @@ class Provider:
         return self.choose is None
 
     def words(self, text: str) -> str | None:
-        """What pytest.raises(match=) checks of a message: nothing over a provider that is not Weft's."""
+        """The pattern for pytest.raises(match=): it checks nothing over a provider that is not Weft's."""
         return text if self.weft else None
 
     def offer(self, caps: int, asked: Callable[[int], fi.Info]) -> fi.Info:
@@ -74,7 +74,7 @@ def addresses(count: int) -> list[Any]:
 
 
 def peers(count: int) -> list[Any]:
-    """Addresses that a vector takes; some providers take those of open endpoints alone."""
+    """Addresses that a vector takes; some providers take addresses of open endpoints alone."""
     return addresses(count) if PROVIDER.peers is None else list(PROVIDER.peers(count))
 
 
@@ -164,7 +164,7 @@ class Node:
         return entry._replace(err=_nic.status_errno(entry.status))
 
     def close(self) -> None:
-        # Endpoints first: they hold what they are bound to; where they are busy while regions are bound, after those.
+        # Endpoints first: they hold their queues and vectors; where bound regions keep them busy, after the regions.
         if PROVIDER.choose is None and self.domain.policy.regions.busy == "ep":
             for mr in self.domain.regions():
                 mr.close()

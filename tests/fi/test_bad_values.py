@@ -23,7 +23,7 @@ VALUES: dict[str, Any] = {**wrong.VALUES, "Info": fi.Info()}
 
 
 class Stage:
-    """Handles of every class, and what calls are made with."""
+    """Handles of every class, and values for the calls."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

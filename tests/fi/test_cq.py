@@ -344,7 +344,7 @@ def test_cq_full_of_remote_data_holds_the_writer_back() -> None:
                 refused = str(error)
             initiator.cq.read()
         assert "completion queue of the peer at fi_addr 0 is full" in refused
-        # Room for what is under way is bounded by the endpoint's transmit queue, not by what the peer writes.
+        # Room for operations under way is bounded by the endpoint's transmit queue, not by the peer's writes.
         assert target.cq.pending() < 10_000
         seen: list[int] = []
         while len(seen) < posted:

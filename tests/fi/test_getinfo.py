@@ -1,6 +1,6 @@
-"""What fi_getinfo(3) says of every provider: hints are met, results are hints again, parts and copies.
+"""The rules of fi_getinfo(3) for every provider: hints are met, results are hints again, parts and copies.
 
-What is Weft's own (its offers, explanations and addresses) is in test_info.py.
+Weft's own offers, explanations and addresses are in test_info.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft import fi
 
 
 def offers(hints: fi.Info | None = None, **more: Any) -> list[fi.Info]:
-    """What the provider of the run offers for hints of datagram endpoints."""
+    """The run's provider's offers for hints of datagram endpoints."""
     asked = fi.dupinfo(hints) if hints is not None else fi.Info()
     asked.ep_attr.type = asked.ep_attr.type or fi.EP_RDM
     asked.fabric_attr.prov_name = PROVIDER.name

@@ -115,7 +115,7 @@ def warned(made: Callable[[], Any]) -> list[str]:
         warnings.simplefilter("always")
         made()
         gc.collect()
-        while caught:  # a warning holds the handle that it is about, and so that one's parents
+        while caught:  # a warning holds its handle, and so the handle's parents
             found += [str(w.message) for w in caught if issubclass(w.category, ResourceWarning)]
             caught.clear()
             gc.collect()

@@ -245,7 +245,7 @@ def test_custom_monitor_takes_the_place_of_the_process_s_own(cache: fi.MrCache, 
         assert ("subscribe", memory.at, PAGE) in mine.calls
         libc.mmap(memory.at, PAGE, 3, 0x32, -1, 0)
         own.statistics()
-        assert not entry.stale  # it was for us to say
+        assert not entry.stale  # the change was for us to report
         with pytest.raises(fi.Busy, match="Watching"):
             cache.import_fid(Watching())
         with pytest.raises(TypeError, match="MemMonitor"):
@@ -291,7 +291,7 @@ def test_custom_monitor_notifies_from_any_thread_and_own_methods(cache: fi.MrCac
 
 @pytest.mark.clause("mr.cache.uva")
 def test_cache_serves_host_and_device_memory(cache: fi.MrCache, memory: Addresses) -> None:
-    """With unified virtual addressing an address is the host's or the device's: both are in the one cache at once."""
+    """With unified virtual addressing an address is the host's or the device's: the cache has both at once."""
     with fi.open("mr_cache") as own:
         own.import_fid(Watching(fi.HMEM_CUDA))
         host = own.search((memory.at, PAGE))
@@ -332,7 +332,7 @@ def test_cache_tracks_devices_with_equal_addresses_apart(cache: fi.MrCache, memo
 @pytest.mark.general("the process's NIC")
 @pytest.mark.clause("mr.cache.purpose")
 def test_registering_the_same_file_again_asks_the_system_once(cache: fi.MrCache, node: Node, tmp_path: Any) -> None:
-    """What registering persistent memory has to find out about the buffer is found out once, not for each transfer."""
+    """Registering persistent memory looks the buffer's file up once, not for each transfer."""
     np.zeros(1 << 16, np.uint8).tofile(tmp_path / "f")
     mapped = np.memmap(tmp_path / "f", np.uint8, "r+")
     before = cache.statistics()

@@ -1,4 +1,4 @@
-"""fi_mr(3): disabled regions, and what fi_mr_bind and fi_mr_enable do to them."""
+"""fi_mr(3): disabled regions, and the effects of fi_mr_bind and fi_mr_enable on them."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_iov_names_the_portions_and_only_they_are_looked_at(duo: tuple[Node, Nod
         mr.refresh([(addresses.at + PAGE, 8)], 2)
     with pytest.raises(fi.BadFlags):
         mr.refresh(flags=1)
-    assert outcome(initiator, peer, addr=PAGE) == 0  # what was refused changed nothing
+    assert outcome(initiator, peer, addr=PAGE) == 0  # the refused calls changed nothing
 
 
 @pytest.mark.clause("mr.refresh.notify-reenables", "mr.refresh.notify-peers-fail", "mr.refresh.precedence")

@@ -1,4 +1,4 @@
-"""Regions as Python objects: what the collector sees, attributes of their own, and weak references."""
+"""Regions as Python objects: references that the collector sees, attributes of their own, and weak references."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_region_is_the_same_whoever_makes_its_object(light: bool) -> None:
             node.ep.write(b"12345678", None, node.me, 0, mr.key)
             node.wait()
             assert bytes(BUF) == b"12345678"
-            _nic.allow_light_regions(not light)  # the other kind, while this one is open
+            _nic.allow_light_regions(not light)  # the other kind, while this region is open
             with node.domain.mr_reg(BUF, RW, requested_key=6) as other:
                 assert other[2:4].address == BUF.ctypes.data + 2
             mr.close()

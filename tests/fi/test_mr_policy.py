@@ -1,4 +1,4 @@
-"""What fi_mr(3) leaves to providers, on providers that decide otherwise; and rules of some modes."""
+"""Decisions that fi_mr(3) leaves to providers, on providers that decide otherwise; and rules of some modes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_collective_mode_goes_with_the_collective_capability() -> None:
 @pytest.mark.general("providers derived from it")
 @pytest.mark.clause("mr.refresh.stays-enabled", "mr.refresh.atomic", "mr.refresh.optional")
 def test_refresh_without_mmu_notify_leaves_the_region_open(addresses: Addresses) -> None:
-    """A peer writes all the while: none of its writes is refused, and the pages that are there get them."""
+    """A peer writes all the while: none of its writes is refused, and the existing pages get them."""
     addresses.back()
     with provider(regions=RegionRules(refreshes=True)) as name, duo(name) as (initiator, target, peer):
         mr = target.reg((addresses.at, addresses.nbytes), requested_key=KEY)
@@ -156,7 +156,7 @@ def test_before_interface_1_22_the_descriptor_is_disregarded() -> None:
         old.wait()
         with pytest.raises(fi.InvalidArgument, match="desc"):
             new.ep.write(b"12345678", garbage, new.me, 0, KEY)
-    # Where local buffers have to be registered, it is looked at all the same.
+    # Where local buffers must be registered, the descriptor is checked all the same.
     with opened(mr_mode=int(fi.MR_LOCAL), edit=at(fi.VERSION(1, 21))) as local:
         local.reg(np.zeros(8, np.uint8), requested_key=KEY)
         with pytest.raises(fi.InvalidArgument, match="desc"):
@@ -235,7 +235,7 @@ def test_raw_keys_are_wide_and_work_after_they_were_mapped() -> None:
         memory = np.zeros(8, np.uint8)
         _, raw = target.reg(memory, requested_key=KEY).raw_attr()
         assert len(raw) == target.domain.attr.mr_key_size == 16
-        # The key alone, whoever knows it, is none here: the peer has nothing mapped.
+        # The number alone is no key here: the peer has nothing mapped.
         assert outcome(initiator, peer) == fi.EKEYREJECTED
         for damaged in (raw[:8], raw[:15], raw + b"\0", bytes([raw[0] ^ 1]) + raw[1:], raw[:-1] + bytes([raw[-1] ^ 1])):
             with pytest.raises(fi.InvalidArgument):

@@ -1,4 +1,4 @@
-"""Messages between two endpoints of one process, with and without tags: fi_msg(3), and what fi_tagged(3) shares."""
+"""Messages between two endpoints of one process, with and without tags: fi_msg(3), and its rules in fi_tagged(3)."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_counters_count_sends_and_receives(tagged: bool) -> None:
 
 @kinds
 def test_receive_reports_its_completion_if_it_asks(tagged: bool) -> None:
-    """fi_endpoint(3) FI_SELECTIVE_COMPLETION: of receives, those with FI_COMPLETION are reported."""
+    """fi_endpoint(3) FI_SELECTIVE_COMPLETION: only receives with FI_COMPLETION are reported."""
     counters: dict[int, Any] = {int(fi.RECV): None}
     with alone(counters=counters, cq_flags=int(fi.TRANSMIT | fi.RECV | fi.SELECTIVE_COMPLETION)) as node:
         recvmsg(node, tagged, bytearray(8), 0, "quiet")

@@ -121,7 +121,7 @@ def test_cancel_of_a_multi_receive_gives_the_buffer_back(tagged: bool) -> None:
 
 
 def test_multi_recv_as_a_default_flag() -> None:
-    """fi_endpoint(3) rx_attr.op_flags: FI_MULTI_RECV makes every untagged receive one for several messages."""
+    """fi_endpoint(3) rx_attr.op_flags: FI_MULTI_RECV makes every untagged receive take several messages."""
 
     def default(info: fi.Info) -> None:
         info.rx_attr.op_flags = fi.MULTI_RECV

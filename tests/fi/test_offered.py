@@ -1,4 +1,4 @@
-"""What is opened has to be on offer: fabric, domain and endpoint refuse what getinfo would not have returned."""
+"""Only offers can be opened: fabric, domain and endpoint refuse an Info that getinfo would not have returned."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_fabric_of_another_name_is_no_device() -> None:
 @pytest.mark.clause("mr.mode.kept-when-required")
 @pytest.mark.parametrize("missing", [fi.MR_PROV_KEY, fi.MR_VIRT_ADDR, fi.MR_PROV_KEY | fi.MR_VIRT_ADDR])
 def test_domain_below_the_required_mr_mode_is_refused(monkeypatch: pytest.MonkeyPatch, missing: fi.MrMode) -> None:
-    """fi_mr(3): a bit that getinfo left set is required; a domain without it would not be what the program prepared."""
+    """fi_mr(3): a bit that getinfo left set is required; a domain without it is not the program's choice."""
     monkeypatch.setenv("WEFT_MR_MODE", "prov_key|virt_addr")
     info = fi.getinfo(hints=hints(mr_mode=int(fi.MR_PROV_KEY | fi.MR_VIRT_ADDR)))[0]
     with fi.Fabric(info.fabric_attr) as fabric:

@@ -1,4 +1,4 @@
-"""What is of one handle of an endpoint and not of the endpoint: its operation flags, and the calls that it has."""
+"""Properties of one handle of an endpoint, and not of the endpoint: its operation flags and its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that reads a queue for providers with manual progress: what ends it, and what does not."""
+"""The thread that reads a queue for providers with manual progress: events that end it, and events that do not."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ NO_REGION = _nic.Status.no_key
 
 
 class Decided:
-    """A region of this provider: notes what becomes of it."""
+    """A region of this provider: logs the calls on it."""
 
     key = 0
 

@@ -1,4 +1,4 @@
-"""The runs over a real libfabric: what the table says of them."""
+"""The runs over a real libfabric, and their table."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from weft import fi
 @pytest.mark.clause("rma.write.family", "rma.ret.success", "rma.general.byte-level", "rma.addr.scalable")
 @write_calls
 def test_rma_write_calls_leave_equal_bytes(duo: Duo, name: str, call: Any, completes: bool) -> None:
-    """fi_rma(3): the write calls differ in parameters, not in what they do; addr is the offset into the region."""
+    """fi_rma(3): the write calls differ in parameters, not in effect; addr is the offset into the region."""
     initiator, target, peer = duo
     memory = region(target)
     data = pattern(17)
@@ -282,7 +282,7 @@ def test_rma_longer_than_max_msg_size_is_refused() -> None:
 
 @pytest.mark.clause("rma.general.no-boundaries")
 def test_rma_transfers_keep_no_boundaries(duo: Duo) -> None:
-    """What was written in three pieces is read in two."""
+    """Bytes written in three pieces are read in two."""
     initiator, target, peer = duo
     region(target)
     for start, count in ((0, 3), (3, 10), (13, 7)):

@@ -129,7 +129,7 @@ def test_rma_full_completion_queue_is_eagain_until_read() -> None:
 
 
 def test_rma_capability_that_was_not_opened_is_refused() -> None:
-    """An endpoint opened with FI_WRITE alone cannot read; one without FI_REMOTE_WRITE cannot be written."""
+    """An endpoint opened with FI_WRITE alone cannot read; an endpoint without FI_REMOTE_WRITE cannot be written."""
     with pair(caps=fi.RMA | fi.WRITE | fi.REMOTE_WRITE) as (initiator, target, peer):
         region(target)
         with pytest.raises(fi.NotSupported):

@@ -1,4 +1,4 @@
-"""The environment: understood, or refused with the values that would be."""
+"""The environment: understood, or refused with the list of valid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the strange provider (strange.py) decides otherwise than the general one, and that every call asks it."""
+"""The strange provider (strange.py) decides otherwise than the general provider, and every call asks it."""
 
 from __future__ import annotations
 
@@ -460,7 +460,7 @@ def test_option_of_the_provider_is_set_and_read(opened: Opened) -> None:
     with pytest.raises(fi.NoProtocolOption, match="patience is a number"):
         opened.ep.setopt(fi.OPT_ENDPOINT, 0x77, "long")
     with pytest.raises(fi.InvalidArgument, match="unknown option"):
-        opened.ep.getopt(fi.OPT_ENDPOINT, 0x78)  # one that can only be set
+        opened.ep.getopt(fi.OPT_ENDPOINT, 0x78)  # an option that can only be set
     with pytest.raises(fi.NoProtocolOption, match="cannot be set"):
         opened.ep.setopt(fi.OPT_ENDPOINT, fi.OPT_TX_SIZE, 1)
 

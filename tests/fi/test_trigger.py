@@ -376,7 +376,7 @@ def test_objects_close_while_work_waits(duo: Duo) -> None:
     trigger.add(1)
     target.cq.read(0)  # progress
     assert later.read() == 0
-    assert memory in (b"12345678", bytes(8))  # what had started is done, or was dropped by the close
+    assert memory in (b"12345678", bytes(8))  # operations that had started are done, or were dropped by the close
     trigger.close()
 
 
