@@ -29,7 +29,7 @@ class Manager:
         self.at = (str(parts.hostname), int(parts.port or 0))
 
     def send(self, data: bytes, answers: int = 1) -> bytes:
-        """Send these bytes; this many answers, or those that come before the connection's end."""
+        """Send these bytes; this many answers, or all that come before the connection's end."""
         with socket.create_connection(self.at, timeout=60) as peer:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 peer.sendall(data)

@@ -1,4 +1,4 @@
-"""A manager that answers as a test says, whatever it is asked, and keeps what it was asked."""
+"""A manager that answers as a test says, and keeps the requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dripping(peer: socket.socket) -> None:
 
 
 class Scripted:
-    """The manager: `url`, the requests it has got, the answers that are left (the last one stays)."""
+    """The manager: `url`, the requests it has got, the remaining answers (the last stays)."""
 
     def __init__(self, answers: list[Answer], context: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The client of a join: what it sends, and what it makes of each answer. Facts of the CXI provider, section 17."""
+"""The client of a join: its requests, and its result for each answer. Facts of the CXI provider, section 17."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_delete_sends_the_address_in_the_path_and_no_body() -> None:
     ("mcast", "root"), [(0, "02:00:00:00:08:40"), (8191, "0A:FF:EE:FF:FF:FF"), (5, "2:0:0:0:8:41")]
 )
 def test_create_takes_valid_answers(status: int, mcast: int, root: str) -> None:
-    """The low 20 bits of hwRoot are a member's address; the others do not count."""
+    """The low 20 bits of hwRoot are a member's address; the other bits do not count."""
     with scripted(answer(status, {"mcastID": mcast, "hwRoot": root, "more": 1})) as manager:
         found = create(manager.url)
     assert found.mcast_id == mcast
@@ -124,13 +124,13 @@ def test_create_with_an_answer_that_is_no_object_is_2050(raw: bytes) -> None:
     [None, 7, "", "02:00", "no mac", "02:00:00:00:08:42", "02:00:00", "02:00:00:00:08", "::::::", "02-00-00-00-08-40"],
 )
 def test_create_with_invalid_root_is_2051(root: object) -> None:
-    """Fewer than six octets leave the low ones 0, which is no member here."""
+    """Fewer than six octets leave the low octets 0, which is no member here."""
     with scripted(answer(200, {"mcastID": 3, "hwRoot": root})) as manager:
         assert refused(lambda: create(manager.url)).prov_errno == cxi.ERRNO_JOIN_HWROOT_INVALID == 2051
 
 
 def test_create_reads_missing_octets_as_0() -> None:
-    """Section 20: with three to five octets the low ones read as 0."""
+    """Section 20: with three to five octets the low octets read as 0."""
     with scripted(answer(200, {"mcastID": 3, "hwRoot": "02:00:00:00:08"})) as manager:
         assert create(manager.url, macs=[0x00800]).hw_root == 0x00800
 
@@ -375,7 +375,7 @@ def test_certificate_of_the_given_authority_is_accepted(
 
 @pytest.mark.parametrize("where", ["yes", "file", "folder", "missing", "no certificate"])
 def test_certificate_of_a_stranger_is_refused(secure: ssl.SSLContext, where: str, tmp_path: Path) -> None:
-    """`yes`: the system's authorities; a path: only those in it."""
+    """`yes`: the system's authorities; a path: only the authorities in it."""
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     text = tmp_path / "text"

@@ -119,7 +119,7 @@ def test_system_has_a_hard_limit_of_addresses(start: Start) -> None:
     """fi_cxi(7): the number of multicast addresses has a hard limit; beyond it a group gets 2048."""
     manager = start()
     others = sqlite3.connect(manager.store.path)
-    with others:  # what 8,190 groups of other jobs have left, in one transaction
+    with others:  # the state that 8,190 groups of other jobs leave, in one transaction
         others.execute("INSERT INTO jobs VALUES ('others', 0, NULL, 0)")
         rows = ((at, 1000 + at) for at in range(1, 8191))
         others.executemany("INSERT INTO groups VALUES (?, ?, 1, 1, 'others', '', '[1]', 0)", rows)

@@ -36,7 +36,7 @@ answers = st.fixed_dictionaries(
 
 
 class Told:
-    """What the manager sends next."""
+    """The manager's next bytes."""
 
     data = b""
 

@@ -100,7 +100,7 @@ def test_join_asks_the_manager_by_https_and_close_deletes(
 def test_limit_of_the_manager_fails_the_join_of_every_member(
     start: Start, pair: list[Member], monkeypatch: pytest.MonkeyPatch, limits: Limits, number: int
 ) -> None:
-    """And a group that is closed makes room."""
+    """And a closed group makes room."""
     manager = start(limits)
     use(monkeypatch, manager.url)
     join_all(pair)
@@ -150,7 +150,7 @@ def test_busy_manager_delays_the_join(pair: list[Member], monkeypatch: pytest.Mo
 def test_restarted_manager_still_has_the_group(
     tmp_path: Path, pair: list[Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group works without the manager, and is deleted at the next one."""
+    """The group works without the manager, and is deleted at the next manager."""
     path, listener = tmp_path / "fabric.db", server.listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     with Store(path) as store, server.running(server.application(store, [TOKEN]), listener) as url:
@@ -218,7 +218,7 @@ def test_manager_killed_during_joins_fails_them_or_not_and_hangs_none(
 
 
 def kill(managers: Managers, after_s: float) -> None:
-    """Kill the manager and start it again: who waits for it to accept is served by the next one."""
+    """Kill the manager and start it again: the next manager serves the clients that wait for it to accept."""
     time.sleep(after_s)  # the instant
     managers.kill(0)
     managers.start(0)

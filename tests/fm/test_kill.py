@@ -1,8 +1,8 @@
 """kill -9 of the manager at random instants: its state is whole after every restart, and no answered group is lost.
 
-Clients make and delete groups through one manager or two on one database; at a random instant a manager is killed. What
-was answered is so after the restart; what was not answered has happened wholly or not at all.
-WEFT_KILL_ROUNDS sets the number of rounds, WEFT_SEED what happens in them.
+Clients make and delete groups through one manager or two on one database; at a random instant a manager is killed. An
+answered request holds after the restart; an unanswered request has happened wholly or not at all. WEFT_KILL_ROUNDS sets
+the number of rounds, WEFT_SEED what happens in them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Managers:
 
 
 class Client:
-    """Makes and deletes groups, and knows what it was told of each.
+    """Makes and deletes groups, and knows the answers for each.
 
     here    mcast_id -> (hw_root, job): made, and answered.   gone   deleted, and answered.
     unsure  a request that was not answered: ("create", job) or ("delete", mcast_id).
@@ -121,7 +121,7 @@ def check_unanswered(reason: ManagerError, number: int) -> None:
 
 
 def check(path: Path, clients: list[Client]) -> None:
-    """The file is whole, the rules hold, and it says what was answered; then what was unsure is settled."""
+    """The file is whole, the rules hold, and it agrees with the answers; then unsure requests are settled."""
     c = sqlite3.connect(path)
     assert c.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert c.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -154,7 +154,7 @@ def check(path: Path, clients: list[Client]) -> None:
 
 @contextlib.contextmanager
 def busy(clients: list[Client]) -> Iterator[None]:
-    """The clients work during the block; what goes wrong in one of them is raised."""
+    """The clients work during the block; an error of a client is raised."""
     end, wrong = threading.Event(), list[BaseException]()
 
     def work(one: Client) -> None:

@@ -174,7 +174,7 @@ def test_page_shows_devices_services_groups_and_traffic(start: Start, look: Call
 
 
 def test_page_is_live(start: Start, look: Callable[[str], Page]) -> None:
-    """What happens after it was opened appears; an opened tree stays open."""
+    """Later changes appear on the open page; an opened tree stays open."""
     manager = start(live=Host())
     page = look(f"{address(manager)}/#{TOKEN}")
     page.until("document.querySelector('#groups').innerText.includes('no group')")
@@ -214,7 +214,7 @@ def test_page_says_that_the_manager_is_gone_and_goes_on_when_it_is_back(
             page = look(f"{url.removesuffix(server.MULTICAST)}/#{TOKEN}")
             page.until("document.querySelector('#state').textContent === 'live'")
         page.until("document.querySelector('#state').textContent.startsWith('no answer')")
-        assert page.value("document.querySelector('#all').hidden") is False  # what was known stays, marked as old
+        assert page.value("document.querySelector('#all').hidden") is False  # known facts stay, marked as old
         with server.running(server.application(store, [TOKEN]), server.listen("127.0.0.1", port)):
             page.until("document.querySelector('#state').textContent === 'live'")
 

@@ -325,7 +325,7 @@ def test_peer_that_does_not_end_its_headers_is_hung_up_on(start: Start, monkeypa
 
 
 def test_peer_that_goes_before_the_answer(manager: Manager) -> None:
-    """It may have a group, which is released as any other."""
+    """It may have a group, which is released like any other group."""
     body = json.dumps(BODY).encode()
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
     for _ in range(20):

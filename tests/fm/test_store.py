@@ -1,4 +1,4 @@
-"""The groups, jobs and NICs in one file: rules, and what a file may have become."""
+"""The groups, jobs and NICs in one file: rules, and damaged files."""
 
 from __future__ import annotations
 

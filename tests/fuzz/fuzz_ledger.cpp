@@ -1,6 +1,6 @@
 // tests/fuzz/fuzz_ledger.cpp: the ledger of a device's resources, whose file another process writes into between the
 // calls of two. Every call ends, with a result or with an Error, and touches nothing outside the file. While nobody
-// writes into the file, what was taken is at most what there is.
+// writes into the file, the taken resources are at most the existing resources.
 //
 // The bytes of the lock stay as they are: it is a robust mutex of the C library, which trusts its own memory.
 #include <pthread.h>
@@ -20,7 +20,7 @@ constexpr int32_t kTotal = 1000;
 constexpr uint32_t kServices = 3;
 constexpr size_t kLockBegin = 16, kLockEnd = kLockBegin + sizeof(pthread_mutex_t);  // Ledger::Head
 
-// What may end in a refusal: a full ledger, a lock that is held.
+// Refusals are allowed: a full ledger, a lock that is held.
 template <typename Call>
 void allowed(Call&& call) {
   try {

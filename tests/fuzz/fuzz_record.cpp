@@ -1,5 +1,6 @@
-// tests/fuzz/fuzz_record.cpp: records of settings, which another process makes. Any bytes are read or refused; what was
-// read is the same after it was written and read again. The checksum is made right, so that the bytes behind it count.
+// tests/fuzz/fuzz_record.cpp: records of settings, which another process makes. Any bytes are read or refused; a record
+// that was read is the same after it was written and read again. The checksum is made right, so that the bytes behind
+// it count.
 #include "base/record.hpp"
 #include "nic/config.hpp"
 #include "target.hpp"

@@ -1,5 +1,6 @@
 // tests/fuzz/fuzz_reduction.cpp: the reduction unit on bytes of peers and of applications that write to accumulators.
-// What check() accepts combines without a fault, in any order and grouping to the same data; the rest is refused.
+// Bytes that check() accepts combine without a fault, in any order and grouping to the same data; other bytes are
+// refused.
 #include <array>
 #include <cstring>
 

@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint64_t n = 1 + in.below(4), item = kind == Kind::queue ? kItems[in.below(6)] : 1 + in.below(4);
     const uint64_t form = kind == Kind::queue ? in.below(32) : 0;
     const uint64_t bytes = *sync::bytes_of(kind, n, item, form);
-    // As long as the object: a byte beyond is one of nobody's.
+    // As long as the object: a byte beyond it has no owner.
     const uint64_t whole = (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
     const std::unique_ptr<std::byte, Freed> memory(static_cast<std::byte*>(std::aligned_alloc(kCacheLine, whole)));
     must(memory != nullptr, "memory");
@@ -126,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       call.state = in.coin() ? states[who] : in.number(numbers);
       call.in = record.data();
       call.in_bytes = std::min<uint64_t>(in.number(numbers), record.size());
-      // As long as it says: a byte beyond is one of nobody's.
+      // As long as it says: a byte beyond it has no owner.
       const uint64_t room = call.op == Op::get && in.coin() ? record.size() : std::min<uint64_t>(in.below(80), kRoom);
       const std::unique_ptr<std::byte[]> out(new std::byte[room]);
       call.out = out.get();

@@ -1,6 +1,6 @@
 // tests/fuzz/fuzz_telemetry.cpp: the page of a device's counts, whose file two processes count in, and a third one
 // writes into. Every writer has a block of its own or the shared one; while nobody else writes, a count is the sum of
-// what was added.
+// the additions.
 #include <unistd.h>
 
 #include "base/mapping.hpp"
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     constexpr uint32_t kNic = 3;
     const size_t bytes = in.below(8) != 0 ? TelemetryPage::kBytes : in.take<uint16_t>();
     const UniqueFd file = make_memfd("weft-fuzz-counts", bytes);
-    for (uint32_t n = in.below(4); n > 0 && bytes >= 8; --n) {  // what the file had before anybody counted
+    for (uint32_t n = in.below(4); n > 0 && bytes >= 8; --n) {  // the file's counts at the start
       const auto value = in.take<uint64_t>();
       must(::pwrite(file.get(), &value, 8, static_cast<off_t>(in.take<uint16_t>() % (bytes / 8) * 8)) == 8, "a write");
     }

@@ -2,10 +2,10 @@
 
     python tests/fuzz/run.py build/fuzz [--seconds 60] [--seed N] [TARGET...]
 
-A target starts from tests/fuzz/corpus/<target>, which is read and never written; what it finds beside that is kept in
+A target starts from tests/fuzz/corpus/<target>, which is read and never written; new inputs are kept in
 build/fuzz/corpus/<target>, so that a later run goes on from there. An input that crashes a target, hangs it or takes
 too much memory is kept in build/fuzz/crashes, and the command that repeats the crash is printed; the exit status is 1.
-`--minimise` writes what build/fuzz/corpus adds into tests/fuzz/corpus: the fewest inputs that reach the same edges.
+`--minimise` writes the additions of build/fuzz/corpus into tests/fuzz/corpus: the fewest inputs that reach as much.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run(program: Path, target: str, seconds: int, seed: int) -> bool:
 
 
 def minimise(program: Path, target: str) -> None:
-    """Replace a stored corpus by the fewest inputs that reach as much, of it and of what runs have kept."""
+    """Replace a stored corpus by the fewest of its inputs and of the runs' that reach as much."""
     stored, fresh = STORED / target, program.parent / "minimised" / target
     if not has_libfuzzer(program):
         sys.exit("fuzz: only libFuzzer minimises: build with Clang")

@@ -1,6 +1,6 @@
 """Peers that ask and never take the answers, on every path that needs answers: they make no progress.
 
-The owner goes on serving others, keeps no more for the deaf ones than a bound, and answers them when they listen again.
+The owner goes on serving other peers, keeps bounded memory for deaf peers, and answers them when they listen again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tickets, packed keys and addresses that were cut, changed or made up: refused in words, or whole.
 
-Hypothesis makes up what no example below names; WEFT_FUZZ_EXAMPLES is how many (`make fuzz`: 20,000).
+Hypothesis makes up cases beyond the examples below; WEFT_FUZZ_EXAMPLES is how many (`make fuzz`: 20,000).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def changed(whole: bytes) -> st.SearchStrategy[bytes]:
 
 
 def sealed(body: bytes) -> bytes:
-    """With the checksum that such a body has: what an attacker sends, rather than a bad line."""
+    """With the checksum that such a body has, as from an attacker rather than a bad line."""
     return body[:-4] + zlib.crc32(body[:-4]).to_bytes(4, "little") if len(body) >= 4 else body
 
 
@@ -226,7 +226,7 @@ def av() -> Any:
 
 
 def test_examples_are_the_ticket_that_they_change() -> None:
-    """What the changes above start from is itself whole: else nothing but refusals would be tested."""
+    """The originals of the changes above are whole: else nothing but refusals would be tested."""
     assert Ticket.parse(str(TICKET)) == TICKET
     assert dataclasses.asdict(Ticket.parse(ticket_of(body_of(TICKET)))) == dataclasses.asdict(TICKET)
     assert all(_keys.Packed.parse(p.pack()) == p for p in PACKED)

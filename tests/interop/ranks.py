@@ -54,7 +54,7 @@ def meet(mine):
 
 @dataclass(frozen=True)
 class Ended:
-    """A rank: what it said, its exit status, its other output."""
+    """A rank: the values it said, its exit status, its other output."""
 
     said: list[list[Any]]
     status: int
@@ -73,7 +73,7 @@ def start(program: str, rank: int, size: int, folder: Path, **env: str) -> subpr
 
 
 def finish(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
-    """Wait for all, within a limit; those that are left are killed."""
+    """Wait for all ranks, within a limit; the remaining ranks are killed."""
     found = []
     try:
         for process in processes:
@@ -93,7 +93,7 @@ def run(program: str, size: int, folder: Path, **env: str) -> list[Ended]:
 
 
 def said(program: str, size: int, folder: Path, **env: str) -> list[list[list[Any]]]:
-    """As `run`: what the ranks said. All must have ended well."""
+    """As `run`: the values that the ranks said. All must have ended well."""
     ended = run(program, size, folder, **env)
     assert [one.status for one in ended] == [0] * size, [one.err[-2000:] for one in ended]
     return [one.said for one in ended]

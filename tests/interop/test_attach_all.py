@@ -89,7 +89,7 @@ def test_attach_all_of_one_rank(tmp_path: Path) -> None:
 
 
 def test_attach_all_by_tcp_where_memory_is_not_shared(tmp_path: Path) -> None:
-    """WEFT_SHM=0: processes of this host reach each other as those of other hosts do."""
+    """WEFT_SHM=0: processes of this host reach each other as processes of other hosts do."""
     program = """
     with attach_all(np.arange(1000) + rank, listen="tcp://127.0.0.1:0", secret="sixteen bytes and more") as peers:
         other = 1 - rank

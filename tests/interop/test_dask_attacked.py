@@ -178,7 +178,7 @@ WRONG_GREETINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("wrong", WRONG_GREETINGS)
 def test_greeting_that_proves_nothing_leaves_the_connection(wrong: str) -> None:
-    """Who cannot be read sends large frames by the connection; the reason is told."""
+    """A process that peers cannot read sends large frames by the connection; the reason is told."""
 
     async def test() -> None:
         async with listen(ADDRESS, None) as listener:
@@ -319,7 +319,7 @@ def test_arrays_arrive_by_every_path(env: dict[str, str], reads: bool) -> None:
 @pytest.mark.procs
 @pytest.mark.parametrize("fabric", ["ofi:tcp", "ofi:shm"])
 def test_arrays_arrive_over_a_real_libfabric(fabric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = os.environ.get("WEFT_TEST_LIBFABRIC")  # what the run had, before tests/conftest.py switched it off
+    library = os.environ.get("WEFT_TEST_LIBFABRIC")  # the run's setting, before tests/conftest.py switched it off
     monkeypatch.setenv("WEFT_LIBFABRIC", library) if library else monkeypatch.delenv("WEFT_LIBFABRIC")
     offers = program(
         f"""

@@ -1,4 +1,4 @@
-"""weft:// comms: messages of every size arrive, the ends close as tcp://'s do, and what was offered is let go."""
+"""weft:// comms: messages of every size arrive, the ends close as tcp://'s do, and offered frames are let go."""
 
 from __future__ import annotations
 
@@ -409,7 +409,7 @@ def test_what_was_written_before_close_is_read() -> None:
 
 
 def test_both_sides_close_with_unread_arrays() -> None:
-    """Neither waits for a reader that is not there."""
+    """Neither waits for an absent reader."""
 
     async def test() -> None:
         async with pair() as (a, b):

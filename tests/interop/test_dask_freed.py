@@ -131,7 +131,7 @@ READABLE = wire.pack_json(wire.VERDICT, {"reason": ""})
 
 
 def lie(own: module.Fabric, which: str) -> bytes:
-    """What a peer sends whose frame is not what its row says. The honest region of the process is 16 bytes long."""
+    """A peer's message whose frame differs from its row. The honest region of the process is 16 bytes long."""
     key, addr = own.hello["key"], own.hello["addr"]
     if which == "a closed region":
         offer = own.offer([memoryview(array(10 * MIB))])
@@ -204,7 +204,7 @@ class Fails:
 
 @pytest.mark.parametrize(("kind", "seen"), [(EOFError, CommClosedError), (ValueError, ValueError)])
 def test_error_of_a_deserializer_is_the_readers(kind: type[Exception], seen: type[Exception]) -> None:
-    """As with tcp://: an EOFError means truncated data and closes the comm; after any other the comm goes on."""
+    """As with tcp://: an EOFError means truncated data and closes the comm; after any other error the comm goes on."""
 
     async def test() -> None:
         async with pair() as (a, b):

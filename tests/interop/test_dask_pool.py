@@ -78,7 +78,7 @@ def test_free_buffers_have_a_limit() -> None:
 
 
 def test_new_buffers_take_the_place_of_old_ones() -> None:
-    """What arrives now is what arrives next: a pool full of another size helps nobody."""
+    """Frames have the size of the last frames: a pool full of another size helps nobody."""
     pool = BufferPool(8 * MIB)
     old = [pool.take(2 * MIB) for _ in range(4)]
     del old

@@ -3,7 +3,7 @@
 The wheels of distributed have no tests. They are found in a checkout (WEFT_DISTRIBUTED_TESTS=path of its
 `distributed/comm/tests/test_comms.py`) or in Debian's package python3-distributed; without either this test is skipped.
 Their file is read, never copied: a copy in the test's own folder has weft:// for tcp://, and this process's distributed
-runs it. Left out is what is about other transports, about tornado's stream inside tcp://, or fails for tcp:// as well.
+runs it. Left out are tests about other transports, about tornado's stream inside tcp://, or failing for tcp:// as well.
 """
 
 from __future__ import annotations

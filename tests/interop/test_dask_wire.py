@@ -1,4 +1,4 @@
-"""Bytes of weft://: what is packed is parsed, however it is cut; what no Weft sends is refused."""
+"""Bytes of weft://: packed bytes are parsed, however they are cut; bytes that no Weft sends are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FRAME_MAX = 1 << 24
 
 
 class Inbox:
-    """A parser, and what came out of it."""
+    """A parser, and its results."""
 
     def __init__(self) -> None:
         self.controls: list[tuple[int, bytes]] = []

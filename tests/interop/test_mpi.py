@@ -33,7 +33,7 @@ def test_mpi_each_rank_reads_and_writes_the_others() -> None:
 
 
 def test_mpi_parts_of_a_communicator_and_names() -> None:
-    """A communicator of even and one of odd ranks, at the same time; two arrays by name; a rank that shares none."""
+    """Communicators of even and of odd ranks, at the same time; two arrays by name; a rank that shares none."""
     program = """
     half = comm.Split(rank % 2, rank)
     with mpi.attach_all(half, {"a": np.full(3, rank), "b": np.full(2, 10 + rank)} if rank != 3 else None) as peers:
@@ -72,7 +72,7 @@ def test_mpi_rank_that_does_not_come_is_an_error_of_the_others() -> None:
 
 
 def test_mpi_rank_that_dies_during_the_exchange_is_named() -> None:
-    """kill -9 after the tickets are told, while the launcher leaves the others alone: they must not hang."""
+    """kill -9 after the tickets are told, while the launcher leaves the other ranks alone: they must not hang."""
     program = """
     import weft.interop.peers as module
     attach = module._attach

@@ -1,4 +1,4 @@
-"""attach_all: what one rank cannot do is an error of every rank, the same one. Ranks are threads with nodes."""
+"""attach_all: one rank's failure is the same error of every rank. Ranks are threads with nodes."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_rank_that_does_not_come_is_named(store: FileStore, name: str) -> None:
 
 
 def test_two_processes_of_one_rank_are_told_of_each_other(store: FileStore, name: str) -> None:
-    """The later one's record takes the place of the earlier one's, and another rank never comes."""
+    """The later rank's record takes the place of the earlier rank's, and another rank never comes."""
 
     class Twice(FileStore):
         def set(self, key: str, value: Any) -> None:

@@ -114,7 +114,7 @@ def refused(call):
 
 
 def run(program: str, size: int, folder: Path) -> list[list[list[Any]]]:
-    """What each rank of torchrun's said."""
+    """The output of each rank of torchrun."""
     import json
 
     torchrun = shutil.which("torchrun", path=sysconfig.get_path("scripts"))

@@ -1,4 +1,4 @@
-"""Host lists are expanded as Slurm expands them; what is no list is refused with the part that is wrong."""
+"""Host lists are expanded as Slurm expands them; other text is refused with the part that is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environments of launchers, as each launcher makes them, and what is inconsistent in them."""
+"""The environments of launchers, as each launcher makes them, and their inconsistencies."""
 
 from __future__ import annotations
 

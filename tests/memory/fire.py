@@ -44,7 +44,7 @@ def filled(at: int, pages: int) -> bool:
 
 
 class Arena:
-    """Slots of SLOT_PAGES pages, each with a lock. One of which another thread's mmap was given a part is lost."""
+    """Slots of SLOT_PAGES pages, each with a lock. A slot of which another thread's mmap got a part is lost."""
 
     def __init__(self, slots: int) -> None:
         self.base = mapped(None, slots * SLOT_PAGES)
@@ -77,7 +77,7 @@ class Arena:
             case 4:
                 libc.madvise(at, pages * PAGE, MADV_DONTNEED)
             case 5:
-                # Out of the slot. One page, which is one mapping: what mremap does with several is the kernel's affair.
+                # Out of the slot. One page, which is one mapping: mremap of several mappings is the kernel's affair.
                 away = mapped(None, 1)
                 assert libc.mremap(at, PAGE, PAGE, MREMAP_MOVE_TO, away) == away
                 if not filled(at, 1):

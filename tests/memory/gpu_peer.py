@@ -1,4 +1,4 @@
-"""What runs in the children of test_hmem_procs.py: sides whose memory is a fake GPU's."""
+"""The code of the children of test_hmem_procs.py: sides whose memory is a fake GPU's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registration cache's environment (fi_mr(3)): what each variable does, read in a process of its own."""
+"""The registration cache's environment (fi_mr(3)): the effect of each variable, read in a process of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def say(**found):
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A Python program that has none of these variables but the ones given."""
+    """A Python program that has, of these variables, only the given ones."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("FI_MR_", "WEFT_MR_"))}
     return patience.run([sys.executable, "-c", PRELUDE + code], env={**env, **environment}, timeout=60)
 

@@ -92,7 +92,7 @@ def test_hmem_is_not_offered_without_copies_and_without_p2p(monkeypatch: pytest.
         monkeypatch.setenv("FI_HMEM_DISABLE_P2P", "1")
         with pytest.raises(fi.NoData, match="FI_HMEM_DISABLE_P2P"):
             fi.getinfo(hints=asked)
-        # One that copies keeps the capability.
+        # A provider that copies keeps the capability.
         assert fi.getinfo(hints=hints(HMEM))[0].caps & fi.HMEM
     finally:
         registry._providers.pop("pinning")
@@ -478,7 +478,7 @@ def test_device_array_of_an_interface_without_runtime_is_refused(duo: tuple[Node
 
 @pytest.fixture
 def dmabuf() -> Iterator[int]:
-    """What stands in for a DMA-buf where no device exports one: a memfd of two pages."""
+    """The stand-in for a DMA-buf where no device exports one: a memfd of two pages."""
     fd = os.memfd_create("dmabuf")
     os.ftruncate(fd, 2 * N)
     yield fd
@@ -648,7 +648,7 @@ def test_owner_of_a_device_address_is_looked_up_once(duo: tuple[Node, Node, int]
         after = cache.statistics()
         assert (after.hits - before.hits, after.misses - before.misses) == (10, 0)
         assert gpu.counts["queries"] - queries < 60  # of each copy; a look-up anew would be six more
-        # The same addresses, another allocation: not what was known.
+        # The same addresses, another allocation: not the known one.
         at = array.address
         array.free()
         array = gpu.array(8192).put(PATTERN[100:4196])

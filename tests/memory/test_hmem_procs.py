@@ -138,7 +138,7 @@ def test_new_allocation_at_a_freed_address_is_opened_again() -> None:
             assert again == first
         found = initiator.call(there.counts)
         assert found["opens"] == 4
-        assert found["closes"] == 3  # each new one ended the one before
+        assert found["closes"] == 3  # each new region ended the region before
 
 
 @pytest.mark.procs

@@ -1,8 +1,8 @@
 """A cached translation is never stale while memory changes concurrently, with each monitor in turn.
 
 Threads unmap, replace, move and drop memory with libc's own functions, search for it and register it. The truth is the
-memory itself, or /proc/self/maps. What an application owes fi_mr(3) is kept: nobody searches for a page while it is
-just being changed, which a lock for each slot sees to; everything else is concurrent.
+memory itself, or /proc/self/maps. The application's duties under fi_mr(3) are kept: nobody searches for a page while it
+is just being changed, which a lock for each slot sees to; everything else is concurrent.
 
 Each run is a process of its own, because the monitor is chosen once a process.
 """
@@ -41,7 +41,7 @@ def fire(seed: int, monitor: str, program: str, **more: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("monitor", ["memhooks", "userfaultfd"])
 def test_fire_no_hit_contradicts_the_system(monitor: str, seed: int) -> None:
-    """Each hit says what a fresh look into /proc/self/maps says."""
+    """Each hit agrees with a fresh look into /proc/self/maps."""
     found = fire(seed, monitor, "maps", threads=3, steps=400)
     assert found["contradictions"] == []
     assert found["hits"] > 0
@@ -50,7 +50,7 @@ def test_fire_no_hit_contradicts_the_system(monitor: str, seed: int) -> None:
 
 @pytest.mark.parametrize("monitor", ["memhooks", "userfaultfd"])
 def test_fire_no_hit_contradicts_the_memory(monitor: str, seed: int) -> None:
-    """Each hit says what the page it describes says of itself; small limits evict all the time."""
+    """Each hit agrees with the page it describes; small limits evict all the time."""
     found = fire(seed, monitor, "contents", threads=3, steps=3000, count_max=16)
     assert found["contradictions"] == []
     assert found["hits"] > 0
@@ -59,7 +59,7 @@ def test_fire_no_hit_contradicts_the_memory(monitor: str, seed: int) -> None:
 
 @pytest.mark.parametrize("monitor", ["memhooks", "userfaultfd"])
 def test_fire_puts_land_in_the_memory_that_is_there(monitor: str, seed: int) -> None:
-    """What is registered after a change is what another process writes to: Weft's pages, or others mapped over them."""
+    """Another process writes to the memory registered after a change: Weft's pages, or pages mapped over them."""
     found = fire(seed, monitor, "puts", steps=150)
     assert found["contradictions"] == []
     assert found["direct"] > 0
