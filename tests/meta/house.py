@@ -1,7 +1,7 @@
 """How large the house is, and how much a newcomer must hold in mind: `make house` prints the figures.
 
-A figure may not grow past its mark (tests/meta/test_house.py). Whoever makes a figure smaller lowers its mark; whoever
-must raise a mark says why in the commit. For assertions the mark is a least value.
+A figure may not grow past its mark (tests/meta/test_house.py). A change that makes a figure smaller lowers its mark; a
+change that must raise a mark says why in the commit. For assertions the mark is a least value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs what our documentation tells people to type, and compares what comes with what the page shows.
+"""Runs the commands that our documentation tells people to type, and compares their output with the page.
 
 A comment in front of a fence says what the fence is:
 
@@ -11,7 +11,7 @@ A session and a shell block show their output, compared as doctest compares it: 
 blanks are one blank. `needs=torch` behind any of them leaves the block out where that package is not installed. Blocks
 run in the order of the page; a fence without such a comment is only read by people.
 
-    python -m tests.meta.pages docs/tutorial/arrays.md      prints every block with what really came
+    python -m tests.meta.pages docs/tutorial/arrays.md      prints every block with its real output
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BLOCK = re.compile(
 )
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
-# What runs in a terminal's process: a line of JSON in for each statement, a line of JSON out with what it printed.
+# What runs in a terminal's process: a line of JSON in for each statement, a line of JSON out with its output.
 _DRIVER = """\
 import contextlib, io, json, sys, traceback
 lines, answers = sys.stdin, sys.stdout
@@ -68,7 +68,7 @@ class Block:
 
 
 class Mismatch(AssertionError):
-    """What a page shows is not what comes."""
+    """A page shows another output than its block's."""
 
 
 def blocks(text: str) -> list[Block]:

@@ -263,7 +263,7 @@ def test_words_too_few_are_refused(tmp_path: Path) -> None:
 
 
 def test_words_of_this_project_are_in_their_pages() -> None:
-    """Each clause that only advises and counts as shown is said in so many words."""
+    """Our documentation says, in so many words, each clause that only advises and counts as shown."""
     listed = clauses.load(ROOT / "tests" / "spec")
     found, missing = clauses.find_words(ROOT / "tests" / "conformance" / "words.toml", ROOT, listed)
     assert not missing

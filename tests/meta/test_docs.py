@@ -1,4 +1,4 @@
-"""What our pages tell people to type works, and shows what they say it shows."""
+"""The commands on our pages work, and show the output that the pages say."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_notebook_runs_and_draws(notebook: Path) -> None:
 
 @pytest.mark.parametrize("notebook", notebooks.NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_is_kept_without_output(notebook: Path) -> None:
-    """The pages are made by running it: what is stored would grow stale, and make each change unreadable."""
+    """The pages are made by running it: stored output would grow stale, and make each change unreadable."""
     for cell in notebooks.cells(notebook):
         assert cell.get("outputs", []) == []
         assert cell.get("execution_count") is None

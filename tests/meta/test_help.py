@@ -1,4 +1,4 @@
-"""Every public call has a signature, and says in plain words what is wrong with useless arguments."""
+"""Every public call has a signature, and refuses useless arguments in plain words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 import weft
 from weft import fi, ucp
 
-# What no message of ours says: the binding's words, and C++'s.
+# Words that no message of ours has: the binding's, and C++'s.
 BINDINGS_WORDS = ("incompatible function arguments", "nanobind", "std::", "bad_cast", "Invoked with types", "weft::")
 
 

@@ -49,14 +49,14 @@ NEVER = re.compile(
 )
 # The NIC opens no file besides.
 NIC_NEVER = re.compile(r"\b(fopen|ifstream|ofstream)\b")
-# Who waits for a step of another thread may sleep, which tells it no time.
+# Code that waits for a step of another thread may sleep, which tells it no time.
 SLEEPS = ("base/backoff.hpp", "nanosleep")
 
 _GROUND = {"_extras", "_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
-    "_signatures": set(),  # what inspect and errors show of the extension's functions
+    "_signatures": set(),  # the signatures of the extension's functions, for inspect and errors
     "_extras": set(),  # which extra brings a package, for the error where the package is missing
     "_meant": set(),  # the advice for a name that a module does not have
     "_aio": set(),  # a descriptor that an event loop watches
@@ -65,11 +65,11 @@ PY_BELOW: dict[str, set[str]] = {
     "flags": {"_nic"},
     "buffers": {"_nic", "errors", "flags"},
     "settings": {"_files", "errors", "flags"},  # the environment
-    "_sodium": {"_nic", "errors"},  # what the tcp link proves and encrypts with
+    "_sodium": {"_nic", "errors"},  # the cryptography of the tcp link
     # The process's one NIC, made from the settings, with our errors and buffers; fork; where it listens.
     "_huge": {"settings"},  # whether arrays get huge pages
     "_process": {"_huge", "_nic", "_sodium", "errors", "buffers", "settings"},
-    "_keys": {"_nic", "errors", "flags", "_process"},  # what processes tell each other of endpoints and regions
+    "_keys": {"_nic", "errors", "flags", "_process"},  # descriptions of endpoints and regions, between processes
     "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
     "providers": _GROUND | {"fi", "settings", "fm"},  # of fi its data types (FI_OBJECTS); of fm the client of joins
     "cxi": {"fi", "providers"},  # the public names of the CXI provider; fi first, which makes its providers known
@@ -230,7 +230,7 @@ def _imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, b
                     yield child.lineno, f"{module}.{alias.name}" if module in ("weft", "weft.fi") else module, inside
             else:
                 lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-                # Only type checkers see what is behind TYPE_CHECKING.
+                # Only type checkers see imports behind TYPE_CHECKING.
                 lazy |= isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
                 yield from visit(child, inside or lazy)
 
@@ -279,7 +279,7 @@ def python_faults(weft: Path) -> Iterator[str]:
 
 
 def _share_fault(parts: tuple[str, ...], target: list[str]) -> str:
-    """What is wrong with an import from share/... by one of its modules, `parts`; "" for nothing."""
+    """The fault of an import from share/... by one of its modules, `parts`; "" for none."""
     if parts[1:] == ("__init__.py",):
         return ""  # the public names, of every subpackage
     own = parts[1] if len(parts) > 2 else ""

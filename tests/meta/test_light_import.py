@@ -48,7 +48,7 @@ def test_import_weft_loads_no_room() -> None:
     assert result.stdout.split() == ["weft._version"]
 
 
-# Loaded at the first use of what needs them; each costs a node's first user some milliseconds.
+# Loaded at the first use of their callers; each costs a node's first user some milliseconds.
 LATER = {
     "concurrent",
     "difflib",

@@ -1,6 +1,6 @@
 """Every lock of the C++ code has a rank in cpp/base/lock_rank.hpp and says what it guards, in words and for Clang.
 
-The table of ranks is in their order. `make locks` has Clang check that code holds the lock of what it uses.
+The table of ranks is in their order. `make locks` has Clang check that code holds the lock of the members that it uses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TABLE = ROOT / "cpp" / "base" / "lock_rank.hpp"
 ROW = re.compile(r'^inline constexpr LockRank (k\w+)\{(\d+), "([^"]+)"\};$')
 PLAIN = re.compile(r"\b(?:SpinLock|std::(?:recursive_|shared_|timed_)?mutex)\s+\w+\s*[;{=]")
 MEMBER = re.compile(r"^ *(?:alignas\(kCacheLine\) |mutable )*Ranked\w+<lock_rank::(k\w+)>\s+(\w+);", re.M)
-# What these guard is no member of a class that Clang could be told of.
+# The state that these guard is no member of a class, so Clang cannot check it.
 GUARDS_NO_MEMBER = {
     "kServe": "the memory of regions, while a frame accesses it",
     "kRelaxed": "the order of messages; Reorder is what a port has under it",

@@ -1,6 +1,6 @@
-"""What a process has once: every variable of the C++ rooms below host that can change, and belongs to no object, stands
-in the list below with its reason. All else belongs to a NIC, so that many NICs can live in one process without knowing
-each other. The names are read from the symbols of the built extension.
+"""State that a process has once: every variable of the C++ rooms below host that can change, and belongs to no object,
+stands in the list below with its reason. All else belongs to a NIC, so that many NICs can live in one process without
+knowing each other. The names are read from the symbols of the built extension.
 """
 
 from __future__ import annotations

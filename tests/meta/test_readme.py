@@ -1,4 +1,4 @@
-"""The front page: what it tells people to type works, and what it names exists."""
+"""The front page: its commands work, and the things that it names exist."""
 
 from __future__ import annotations
 

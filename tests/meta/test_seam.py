@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 BIND = Path(__file__).parents[2] / "cpp" / "bind"
-# What registers an entry without the seam, and what to write instead.
+# Calls that register an entry without the seam, and their replacements.
 INSTEAD = {
     r"\bnb::class_<": "Class<",
     r"\bnb::module_\s*&": "Module&",

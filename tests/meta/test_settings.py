@@ -1,4 +1,4 @@
-"""The reference page of settings is what the extension says, and every table becomes bytes and back."""
+"""The reference page of settings agrees with the extension, and every table becomes bytes and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the observed processes of these tests do (tests/procs/children.py)."""
+"""The functions of the observed processes (tests/procs/children.py)."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _rma() -> None:
 
 
 def _stall() -> None:
-    """Calls that a full completion queue refuses, and one more that it does not; prints the number of refused ones."""
+    """Calls that a full completion queue refuses, and one more that it does not; prints the number of refused calls."""
     talker, times, patience = Talker("weft", 0, 4), 0, Patience(CALL_S)
     while True:
         assert not patience.over

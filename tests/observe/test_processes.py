@@ -1,4 +1,4 @@
-"""Processes of this user, seen from outside: what they say, when they say nothing, when they lie, when they end."""
+"""Processes of this user, seen from outside: their answers, their silence, their lies, their end."""
 
 from __future__ import annotations
 
@@ -372,7 +372,7 @@ def test_answer_with_a_folder_is_broken(viewer: observe.Viewer) -> None:
 
 
 def test_answer_of_the_right_form_is_taken(viewer: observe.Viewer) -> None:
-    """The wrong ones above differ from this one in one thing each."""
+    """The wrong answers above differ from this answer in one thing each."""
     with liar(give(json.dumps(GOOD).encode())) as name:
         assert live(viewer, name).time_ns == 1
 

@@ -1,4 +1,4 @@
-"""Recordings as timelines: what a record becomes, and files that are no recordings."""
+"""Recordings as timelines: the event of each record, and files that are no recordings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_operation_that_did_not_end_is_unfinished() -> None:
 
 
 def test_begin_whose_end_was_replaced_is_shown_beside_the_next_one() -> None:
-    """The number of an operation is used again: two begins, and the end is that of the second."""
+    """The number of an operation is used again: two begins, and the end belongs to the second."""
     first, begin, end = events(
         record(0, "begin", 2000, id=5, bytes=1), record(7, "begin", 6000, id=5, bytes=2), record(8, "end", 9000, id=5)
     )

@@ -27,7 +27,7 @@ def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(params=PROVIDERS)
 def provider(request: pytest.FixtureRequest) -> str:
-    """Each of the library's providers that every Linux host has; skipped where this build of the library has it not."""
+    """Each of the library's providers that every Linux host has; skipped where this build of the library lacks it."""
     name: str = request.param
     try:
         fi.getinfo(hints=fi.Info(fabric_attr=fi.FabricAttr(prov_name=name)))

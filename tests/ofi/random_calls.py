@@ -6,7 +6,7 @@ Makes the calls of COUNT seeds from FIRST on. Each seed is printed before its ca
 that ended by a signal is known. An exception of Weft's, or of a wrong argument, is an answer; anything else is printed,
 and the process ends with 1.
 
--v      prints each call before it is made, with its number and its thread, and what it answered.
+-v      prints each call before it is made, with its number and its thread, and its answer.
 --only  makes these calls alone, in the order of their numbers, in one thread.
 --one   makes the calls in one thread.
 --small has no buffer of more than 4 KiB.
@@ -121,7 +121,7 @@ class World:
             try:
                 one.close()
             except fi.FabricError:
-                pass  # an object whose close was refused keeps those that it uses
+                pass  # an object whose close was refused keeps the objects that it uses
 
 
 def calls_of(rng: random.Random, addresses: list[int], sizes: tuple[int, ...]) -> list[Call]:
@@ -212,7 +212,7 @@ class Seed:
             self.wrong.append(f"seed {self.seed}: {call}: {type(e).__name__}: {e}")
 
     def run(self, only: list[int] | None, one: bool, small: bool, mild: bool) -> list[str]:
-        """Makes the calls. Returns what was no answer."""
+        """Makes the calls. Returns results that are no answers."""
         rngs = [random.Random(self.seed * THREADS + number) for number in range(THREADS)]
         sizes = SIZES[:4] if small else SIZES
         plans = [list(enumerate(calls_of(rng, self.world.addresses, sizes), CALLS * n)) for n, rng in enumerate(rngs)]

@@ -119,7 +119,7 @@ def pair(provider: str, caps: int = CAPS, **more: Any) -> Iterator[tuple[Node, N
 
 
 def drain(*nodes: Node) -> None:
-    """Take what the queues have; an error entry is taken as one."""
+    """Take the queues' entries; an error entry counts as one."""
     for node in nodes:
         try:
             node.seen += node.cq.read()
@@ -136,7 +136,7 @@ def until(done: Callable[[], bool], *nodes: Node) -> None:
 
 
 def finish(node: Node, count: int, *others: Node) -> list[Any]:
-    """`count` entries of a node's queue, while the others make progress."""
+    """`count` entries of a node's queue, while the other nodes make progress."""
     until(lambda: len(node.seen) >= count, node, *others)
     found, node.seen = node.seen[:count], node.seen[count:]
     return found
@@ -162,7 +162,7 @@ def counter(node: Node) -> Any:
 
 
 def connected(a: Node, b: Node) -> int:
-    """b's fi_addr at a, once a message has passed: what starts by itself is not repeated by the caller."""
+    """b's fi_addr at a, once a message has passed: the caller does not repeat operations that start by themselves."""
     to, room = a.to(b), bytearray(1)
     b.ep.recv(room)
     post(lambda: a.ep.send(b"x", dest_addr=to), a, b)
@@ -172,7 +172,7 @@ def connected(a: Node, b: Node) -> int:
 
 
 def library() -> str:
-    """WEFT_LIBFABRIC of the tests: what the environment of the run had."""
+    """WEFT_LIBFABRIC of the tests: the value of the run's environment."""
     asked = os.environ.get("WEFT_TEST_LIBFABRIC", "")
     return "" if asked == "off" else asked
 

@@ -153,7 +153,7 @@ def test_insertions_are_events_where_the_library_reports_them(reporting: str) ->
                 event, entry = eq.read()
                 assert (event, entry.fid, entry.context, entry.data) == (fi.AV_COMPLETE, av, "two", 2)
             assert eq.read() is None
-            assert av.insert([name]) in ([0], [1], [2])  # the event of this one is nobody's, after close()
+            assert av.insert([name]) in ([0], [1], [2])  # nobody gets the event of this insertion, after close()
         av.close()
         assert eq.read() is None
         with pytest.raises(fi.InvalidArgument, match="event queue"):

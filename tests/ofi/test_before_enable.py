@@ -66,7 +66,7 @@ def test_queue_can_be_read_when_the_endpoint_that_was_not_enabled_is_closed(
     parts.ep.bind(parts.cq, fi.RECV)
     parts.ep.bind(parts.cntr, fi.WRITE)
     parts.ep.close()
-    with contextlib.suppress(fi.Again, fi.TimedOut):  # of the two that wait
+    with contextlib.suppress(fi.Again, fi.TimedOut):  # of the two waiting queues
         read(parts)
 
 

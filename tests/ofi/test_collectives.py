@@ -1,7 +1,7 @@
 """Collectives of a real libfabric: fi_collective(3), fi_av_set(3). Of its providers here only tcp;ofi_rxm has them.
 
-The tests of weft.fi's own collectives run over it too (tests/fi/test_collective.py); these are of what the library
-leaves to its caller: its calls write beyond buffers, free what they use, and take any number for a pointer.
+The tests of weft.fi's own collectives run over it too (tests/fi/test_collective.py); these are about checks that the
+library leaves to its caller: its calls write beyond buffers, free what they use, and take any number for a pointer.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ CALLS: list[Call] = [
 
 @pytest.mark.parametrize("call", CALLS)
 def test_wrong_arguments_are_refused(call: Call) -> None:
-    """Of each call: buffers and numbers that are none, or that the call cannot use; nothing stays under way."""
+    """For each call: objects that are no buffers or numbers, or that the call cannot use; nothing stays under way."""
     with pair("ofi:shm") as (a, b):
         room, to = np.zeros(64, np.uint8), a.to(b)
         mr = b.register(room)

@@ -1,4 +1,4 @@
-"""Calls that end the process with some version of a provider: what Weft does instead (providers/ofi/quirks.py)."""
+"""Calls that end the process with some version of a provider: Weft's answers instead (providers/ofi/quirks.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ep.bind(av)
 
 
 def says(program: str) -> str:
-    """What a program prints, in a process of its own. Its end by a signal is a failure."""
+    """The output of a program, in a process of its own. Its end by a signal is a failure."""
     ended = run_program(program)
     assert ended.returncode == 0, (ended.returncode, ended.stderr[-2000:])
     return ended.stdout

@@ -3,8 +3,8 @@
 The calls of a seed are those of random_calls.py, by three threads, in a process of its own for each batch of seeds.
 Four seeds run here; `WEFT_OFI_SEEDS=1000` runs as many. A failure prints the seed, and the command that repeats it.
 
-Over tcp, and over 1.17 without large messages (--small): what the providers do not survive by legal calls alone is in
-docs/reference/ofi.md, and random_calls.py without the option, or over shm, finds it.
+Over tcp, and over 1.17 without large messages (--small): legal calls that the providers do not survive are in
+docs/reference/ofi.md, and random_calls.py without the option, or over shm, finds them.
 """
 
 from __future__ import annotations

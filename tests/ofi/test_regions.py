@@ -23,7 +23,7 @@ def test_region_says_its_state(provider: str) -> None:
 
 
 def test_more_buffers_than_the_limit_are_refused(provider: str) -> None:
-    """The library takes the first of them, and says nothing of the others."""
+    """The library takes the first buffer, and ignores the others silently."""
     with contextlib.closing(open_node(offer(provider))) as node:
         limit = node.info.domain_attr.mr_iov_limit
         many = [bytearray(8) for _ in range(limit + 1)]

@@ -1,8 +1,8 @@
 """Runs a list of operations on a pair of endpoints against a model, in a child process.
 
 The model is a dictionary of byte arrays that does each operation when it is posted: endpoints keep the order of their
-operations, so whatever is under way at any time, that is what has to come out. What was under way when its region was
-closed, or its endpoint, may end either way; its bytes went to memory that nobody looks at any more.
+operations, so the model's bytes have to come out, whatever is under way. An operation under way when its region or
+endpoint was closed may end either way; its bytes went to memory that nobody looks at any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BARRIER = 1000  # a key that no step names
 
 
 class Model:
-    """Ten lines: what every operation does, at once."""
+    """Ten lines: the effect of every operation, at once."""
 
     def __init__(self) -> None:
         self.regions: dict[int, tuple[bytearray, int]] = {}
@@ -59,7 +59,7 @@ class Model:
 
 @dataclass
 class Posted:
-    """An operation under way and what must come of it."""
+    """An operation under way and its required result."""
 
     err: int
     keys: set[int]
@@ -148,7 +148,7 @@ class Run:
             self.pair.there(in_use, key)
             return
         self.pair.there(peer.expose, key, nbytes, key, self.pair.foreign, 0, ACCESS[access])
-        # What is under way with a key that no region had may find the new one.
+        # An operation under way with a key that no region had may find the new region.
         self.unsure({key})
         self.model.regions[key] = (bytearray(nbytes), ACCESS[access])
         if any(key in posted.keys for posted in self.out.values()):
@@ -269,7 +269,7 @@ class Run:
     def settle(self, keys: set[int]) -> None:
         """Take over what the target really holds, once nothing that was canceled can still be served there.
 
-        Keys that no region has yet count, too: what was canceled would find a region that is registered later.
+        Keys that no region has yet count, too: a canceled operation would find a region that is registered later.
         """
         # Frames arrive in order, and immediate data goes by frame: once it is there, all before it were served.
         self.pair.there(peer.expose, BARRIER, 8, BARRIER, self.pair.foreign)
@@ -291,7 +291,7 @@ class Run:
     def do_reopen_there(self) -> None:
         """The target's endpoint is closed and another opened at its address: after a refusal, operations work again."""
         self.drain()
-        self.collect_data()  # what an endpoint has not taken when it is closed, it never will
+        self.collect_data()  # messages that an endpoint has not taken at its close are never taken
         self.pair.there(reopen)
         to = self.pair.peer
         for _ in range(50):

@@ -218,7 +218,7 @@ class Program:
         self._post(self._receive())
 
     def take_one(self) -> None:
-        """A receive for one of the messages that nobody has asked for."""
+        """A receive for one of the unexpected messages."""
         m = self.random.choice(self.rules.unexpected)
         source = self.random.choice([fi.ADDR_UNSPEC, m.sender])
         self._post(Receive(self._context(), m.tagged, m.tag, 0, source, self._room(m.length)))
@@ -245,7 +245,7 @@ class Program:
         self.settle(self.rules.post(r))
 
     def cancel(self) -> None:
-        """Cancels a posted receive, or one that there is not."""
+        """Cancels a posted receive, or a receive that does not exist."""
         posted = self.rules.posted
         if not posted or self.random.random() < 0.1:
             try:
@@ -357,7 +357,7 @@ class Program:
                 self._succeeded(entry, source, waited)
 
     def _pick(self, waited: list[Ending], context: Any, buf: int) -> Ending:
-        """The completion that was foretold; those of one buffer differ in their place."""
+        """The completion that was foretold; completions of one buffer differ in their place."""
         for ending in waited:
             r = ending.receive
             if r.context == context and (not r.multi or ending.error == fi.ECANCELED or buf == self._place(ending)):

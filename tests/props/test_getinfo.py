@@ -1,4 +1,4 @@
-"""Random hints: getinfo never crashes, and never returns what contradicts them."""
+"""Random hints: getinfo never crashes, and never returns an Info that contradicts them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_getinfo_returns_nothing_that_contradicts_the_hints(hints: fi.Info, vers
         except fi.NoData as error:
             refused = error
         except fi.InvalidArgument:
-            assert hints.src_addr is not None or hints.dest_addr is not None  # an address that is none
+            assert hints.src_addr is not None or hints.dest_addr is not None  # bytes that are no address
             return
         if refused is not None:
             assert refused.explanation.rejected
@@ -148,7 +148,7 @@ def test_getinfo_returns_nothing_that_contradicts_the_hints(hints: fi.Info, vers
             continue  # it follows other rules: tests/cxi/test_hints.py
         assert info.caps & hints.caps == hints.caps
         assert hints.addr_format in (0, info.addr_format)
-        assert info.mode & ~hints.mode == 0  # what the application has to do is among what it said it would
+        assert info.mode & ~hints.mode == 0  # the application's required steps are among the steps that it offered
         for part, names in AT_LEAST.items():
             for name in names:
                 asked = getattr(getattr(hints, part), name, 0)
@@ -180,7 +180,7 @@ BASIC = ("virt_addr", "prov_key")
 
 
 def usable(info: fi.Info) -> None:
-    """What getinfo returns can be opened."""
+    """Each Info of getinfo can be opened."""
     with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain:
         ep = domain.endpoint(info)
         assert ep.info.caps == info.caps

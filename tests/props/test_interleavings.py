@@ -53,7 +53,7 @@ class Runner:
         try:
             self.child.call(interpreter.run, steps)
         except BaseException:
-            self.child.destroy()  # nobody knows what state that left
+            self.child.destroy()  # nobody knows its state
             self.child = None
             raise
 

@@ -27,7 +27,7 @@ STEPS = int(os.environ.get("WEFT_LIVES_STEPS", "3000"))
 CAPS = int(fi.MSG | fi.TAGGED | fi.MULTI_RECV)
 LENGTHS = [0, 8, 100, 1000, 5000, 30_000]
 TAGS = 4
-# What a message to an endpoint that closes ends with: no endpoint is there, or one that receives no more.
+# Results of a message to a closing endpoint: no endpoint is there, or it receives no more.
 CLOSED = {fi.EIO, fi.ECONNREFUSED, fi.EACCES}
 
 

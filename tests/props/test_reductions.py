@@ -22,12 +22,12 @@ SUMMANDS = st.one_of(st.lists(NEAR, min_size=1), st.lists(DOUBLES, min_size=1), 
 
 
 def bin_of(value: float) -> int:
-    """Number of the 40-bit bin of a value's leading bit; subnormals are in that of the smallest normal number."""
+    """Number of the 40-bit bin of a value's leading bit; subnormals are in the bin of the smallest normal number."""
     return (max(math.frexp(value)[1] - 1, -1022) if value else -1022) // 40
 
 
 def exact(values: list[float]) -> float:
-    """The sum of what the top four bins keep of each value, rounded once."""
+    """The sum of the parts of the values in the top four bins, rounded once."""
     unit = Fraction(2) ** (40 * (max(map(bin_of, values)) - 3))
     total = sum((math.trunc(Fraction(value) / unit) * unit for value in values), Fraction(0))
     try:

@@ -1,4 +1,4 @@
-"""Clients that are not ours, as wheels: MPICH beside the tests, the others below build/clients (`make clients`)."""
+"""Clients that are not ours, as wheels: MPICH beside the tests, the rest below build/clients (`make clients`)."""
 
 from __future__ import annotations
 

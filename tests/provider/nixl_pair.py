@@ -17,7 +17,7 @@ SIZES = (1, 8, 4095, 65536, 1 << 20, 64 << 20)
 
 
 class Agent:
-    """One agent, and what it exchanges with the other."""
+    """One agent, and its messages to the other agent."""
 
     def __init__(self, role: str, folder: Path, seconds: float) -> None:
         from nixl_cu12._api import nixl_agent, nixl_agent_config  # type: ignore[import-not-found]

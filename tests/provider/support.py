@@ -1,4 +1,4 @@
-"""What the tests of C programs need: libfabrics, Weft's provider files, and programs compiled from tests/provider/c."""
+"""Parts for the tests of C programs: libfabrics, Weft's provider files, and programs compiled from tests/provider/c."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def environment(provider: str | None, library: str = SYSTEM, **more: str) -> dic
 def run(
     program: str | Path, *arguments: str, env: Mapping[str, str], status: int | None = 0
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; `status`: what it has to end with, None: anything."""
+    """Run a program to its end; `status`: its required exit status; None: any."""
     done = patience.run([str(program), *arguments], PROGRAM_S, env=dict(env))
     assert status is None or done.returncode == status, done.stdout + done.stderr
     return done

@@ -1,4 +1,4 @@
-"""fi_getinfo of C programs: what libfabric's own tools and a program of ours see of Weft's providers."""
+"""fi_getinfo of C programs: Weft's providers as libfabric's own tools and a program of ours see them."""
 
 from __future__ import annotations
 

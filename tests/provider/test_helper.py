@@ -1,4 +1,4 @@
-"""The policy helper: one for the programs of an environment; it takes back what dead clients had, and ends alone."""
+"""The policy helper: one for the programs of an environment; it takes back dead clients' resources, and ends alone."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def hinted(
     """A set of hints. domain: threading, control and data progress, resource management, av_type, cq_data_size."""
     names = ("threading", "control_progress", "data_progress", "resource_mgmt", "av_type", "cq_data_size")
     return {
-        "caps": caps & ~int(NOT_YET),  # clients ask for what getinfo without hints has shown
+        "caps": caps & ~int(NOT_YET),  # clients ask for the values that getinfo without hints has shown
         "mode": mode,
         "ep.type": 3,
         "tx.op_flags": op_flags[0],

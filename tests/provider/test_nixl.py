@@ -31,7 +31,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def agents(folder: Path, env: dict[str, str]) -> tuple[subprocess.CompletedProcess[str], str]:
-    """The initiator, and what both said. A target whose initiator has failed is killed."""
+    """The initiator, and the output of both. A target whose initiator has failed is killed."""
     command = [sys.executable, nixl_pair.__file__]
     with (folder / "said").open("w") as said:
         target = subprocess.Popen([*command, "target", str(folder), str(LIMIT_S)], env=env, stdout=said, stderr=said)
@@ -57,7 +57,7 @@ def test_nixl_agents_choose_cxi_and_move_up_to_64_mib(tmp_path: Path) -> None:
 
 
 def test_nixl_without_writes_with_data_is_told_why_its_write_fails(tmp_path: Path) -> None:
-    """The default is the provider of fi_cxi(7), which has none."""
+    """The default is the provider of fi_cxi(7), which has no writes with data."""
     env = environment(tmp_path, FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi")
     for name in WITH_DATA:
         env.pop(name, None)

@@ -1,4 +1,4 @@
-"""C programs, unmodified, on Weft's NIC; those that can run over libfabric's own tcp print the same there."""
+"""C programs, unmodified, on Weft's NIC; programs that can run over libfabric's own tcp print the same there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests import patience
 from tests.provider import support
 
 SAME = ["msg", "tagged", "rma", "atomic"]
-# What differs on cxi: writes with data are off unless fi_cxi_ext.h's option turns them on, so the call is refused.
+# Differences on cxi: writes with data are off unless fi_cxi_ext.h's option turns them on, so the call is refused.
 WITH_DATA = ("fi_writedata", "its data", "fi_inject_writedata")
 
 

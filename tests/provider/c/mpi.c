@@ -1,4 +1,4 @@
-/* What an MPI library does with a provider: messages of 0 B to 4 MiB, collectives, windows. Each part is checked, and
+/* An MPI library's use of a provider: messages of 0 B to 4 MiB, collectives, windows. Each part is checked, and
  * rank 0 prints it. With the argument "messages" there are no windows. */
 #include <mpi.h>
 #include <stdio.h>

@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     usleep(50000);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    /* What is posted now cannot end well, and must end. */
+    /* Operations posted now cannot succeed, and must end. */
     long r = fi_send(s->ep, buf, sizeof(buf), d, to, &contexts[3]);
     if (r == 0) r = next(s->tx, &e);
     printf("a send to the dead: %s\n", r < 0 ? "an error" : "no error");
