@@ -1,4 +1,4 @@
-"""What processes do with locks, events, semaphores, barriers, queues and signals: functions of a Child.
+"""Calls of processes on locks, events, semaphores, barriers, queues and signals: functions of a Child.
 
 Each takes the child's world first, and finds its objects in `things`, by name.
 """
@@ -208,7 +208,7 @@ def record(producer: int, k: int, nbytes: int) -> bytes:
 
 
 def what(item: bytes, nbytes: int) -> tuple[int, int]:
-    """Who made a record, and its number. Fails for one that is not whole."""
+    """A record's maker and number. Fails for a record that is not whole."""
     producer, k = struct.unpack_from("<II", item)
     assert item == record(producer, k, nbytes), "a record that is not whole"
     return producer, k
@@ -230,7 +230,7 @@ def consume_until_empty(_: Any, queue: str, seconds: float) -> list[tuple[int, i
 
 
 def produce_until_killed(_: Any, queue: str, producer: int, progress: str) -> None:
-    """Put records without end; progress[producer] is the number of those whose put() has returned."""
+    """Put records without end; progress[producer] is the number of returned put() calls."""
     target, done = things[queue], things[progress]
     k = int(done[producer])
     while True:

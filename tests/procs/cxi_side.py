@@ -188,7 +188,7 @@ def use_once(world: World, address: bytes, key: int) -> list[Ending]:
 
 
 def take_over(world: World, device: str, pid: int, key: bytes, memory_key: int) -> tuple[bytes, dict[str, int]]:
-    """Open at once what a dead process had: its PID, VNI, keys, and all that its service may have. What there was."""
+    """Open at once a dead process's PID, VNI, keys, and all resources of its service; their numbers."""
     address = open_cxi(world, device, pid, key, memory_key)
     pool = world.more["cxi"].domain.policy.pool
     had = dict(pool.taken)

@@ -234,7 +234,7 @@ def writes_and_messages_share_the_way(pair: Pair) -> None:
 
 @fact()
 def message_comes_after_the_writes_before_it(pair: Pair) -> None:
-    """fi_endpoint(3) FI_ORDER_SAW: what was written before a send is there when the message is received."""
+    """fi_endpoint(3) FI_ORDER_SAW: bytes written before a send are there when the message is received."""
     assert pair.me.info.tx_attr.msg_order & fi.ORDER_SAW
     region = pair.expose(200_000)
     for i in range(20):

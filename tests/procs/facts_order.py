@@ -50,7 +50,7 @@ def a_batch_reports_every_descriptor(pair: Pair) -> None:
     pair.me.ep.read_batch(back, descs)
     pair.me.done()
     assert np.array_equal(back, data)
-    # Bad ones among good ones: each says so, the others are done, the completion is a failure.
+    # Bad descriptors among good ones: each has its error, the others are done, the completion is a failure.
     descs["key"][5] += 700_000
     descs["remote_addr"][9] = count * 16 - 8
     descs["local_offset"][11] = count * 16
@@ -121,7 +121,7 @@ def operations_keep_their_order(pair: Pair) -> None:
 
 @fact()
 def many_reads_before_a_write_do_not_see_it(pair: Pair) -> None:
-    """More answers under way than the target has room for: what must wait keeps its place in the order."""
+    """More answers under way than the target has room for: waiting answers keep their place in the order."""
     nbytes, reads = 8 << 20, 6
     region = pair.expose(nbytes, fill=1)
     into = [np.zeros(nbytes, np.uint8) for _ in range(reads)]
@@ -178,7 +178,7 @@ def completion_and_more_change_nothing_without_selective_completion(pair: Pair) 
 
 @fact("rma.flag.delivery-complete")
 def every_completion_level_is_reached(pair: Pair) -> None:
-    """DELIVERY_COMPLETE: the bytes are there when the completion is; the weaker levels promise no more than that."""
+    """DELIVERY_COMPLETE: the bytes are there when the completion is; the weaker levels promise no more."""
     region = pair.expose(1 << 16)
     for i, flags in enumerate((fi.INJECT_COMPLETE, fi.TRANSMIT_COMPLETE, fi.DELIVERY_COMPLETE)):
         data = np.full(1 << 16, i, np.uint8)

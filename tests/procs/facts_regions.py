@@ -288,7 +288,7 @@ def single_use_region_serves_one_operation(pair: Pair) -> None:
     ]
     for call in calls:
         region = pair.expose(size, flags=int(fi.MR_SINGLE_USE))
-        # What is refused does not use it up.
+        # A refused access does not use it up.
         ep.write(data[:8], dest_addr=to, addr=size - 4, key=region.key)
         assert pair.me.failed().err == fi.EACCES
         call(region.key)

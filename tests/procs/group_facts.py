@@ -1,4 +1,4 @@
-"""What members of a group do, in processes of their own: `world` is the child's `peer.World`."""
+"""Calls of a group's members, in processes of their own: `world` is the child's `peer.World`."""
 
 from __future__ import annotations
 

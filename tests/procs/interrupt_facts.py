@@ -1,4 +1,4 @@
-"""Calls that signals interrupt at random instants: what the two processes of test_interrupted_waits.py do.
+"""Calls that signals interrupt at random instants: the two processes of test_interrupted_waits.py.
 
 The second process interrupts itself: a timer's signal, whose handler raises Cut, ends a call. The test knows whether
 the call was made, and what it returned: no Python instruction, between which handlers run, lies between the start of
@@ -43,8 +43,8 @@ def _cut(*_: Any) -> None:
 def interrupted(
     call: Callable[[Any], Any], on: Any, rng: random.Random, within_s: float, every_s: float = 1e-3
 ) -> list[Any]:
-    """[what call(on) returned], or [] if a signal has ended it. Signals come until then, `every_s` apart: CPython
-    loses what a handler raises in a finalizer, or in a callback of a weak reference."""
+    """[what call(on) returned], or [] if a signal has ended it. Signals come until then, `every_s` apart: CPython loses
+    an exception of a handler in a finalizer, or in a callback of a weak reference."""
     global _armed
     got: list[Any] = []
     calls = (functools.partial(*_TIMER, rng.uniform(1e-6, within_s), every_s), functools.partial(call, on))
@@ -88,7 +88,7 @@ def begin(_: Any, work: str, name: str, *args: Any) -> None:
 
 
 def finish(_: Any) -> list[Any]:
-    """What the thread has found, when it has ended."""
+    """The thread's findings, when it has ended."""
     _stop.set()
     _worker[0].join(_PATIENCE_S)
     assert not _worker[0].is_alive(), "the thread waits for ever"
@@ -188,7 +188,7 @@ def cut_get(_: Any, name: str, rounds: int, seed: int, count: int) -> list[int]:
 
 
 def cut_gets_beside_others(_: Any, name: str, rounds: int, seed: int, count: int) -> list[int]:
-    """The numbers that came to two threads, one of whose gets are interrupted, and so often that its undoing is."""
+    """The numbers that came to two threads; the gets of one are interrupted, so often that their undoing is too."""
     rng, queue = _start(seed), things[name]
     taken: list[bytes] = []
     stop = threading.Event()
@@ -227,7 +227,7 @@ def cut_put(_: Any, name: str, rounds: int, seed: int, nbytes: int) -> list[int]
 
 
 def cut_barrier(_: Any, name: str, rounds: int, seed: int) -> None:
-    """Nobody else comes: whoever is interrupted has left."""
+    """Nobody else comes: an interrupted party has left."""
     rng, barrier = _start(seed), things[name]
     for number in range(rounds):
         assert interrupted(operator.methodcaller("wait", _PATIENCE_S), barrier, rng, 2e-3) == []

@@ -21,7 +21,7 @@ class Folders:
             self.settings[name] = str(root / folder)
 
     def files(self) -> list[str]:
-        """What the processes have left in them."""
+        """The processes' leftovers in them."""
         return [str(path) for folder in ("run", "tmp") for path in (self._root / folder).rglob("*")]
 
 

@@ -1,7 +1,7 @@
 """The processes of test_peer_kinds.py: workers, which spawn imports by name, and the two sides of a container's wall.
 
 python -m tests.procs.peer_kinds owner              shares arrays; prints names and tickets as JSON; ends with its input
-python -m tests.procs.peer_kinds peer WHAT...       attaches each; prints what came of it as JSON
+python -m tests.procs.peer_kinds peer WHAT...       attaches each; prints the results as JSON
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def test_mr_close_under_traffic_keeps_late_writes_out(path: str, engine: str, rn
 
 
 def churn(world: World, what: str, count: int, seed: int, address: str) -> None:
-    """Close and open again what the peer is using: the endpoint, or everything down to the fabric."""
+    """Close and reopen the objects that the peer uses: the endpoint, or everything down to the fabric."""
     rng = random.Random(seed)
     for _ in range(count):
         end = time.monotonic() + rng.uniform(0, 0.02)
@@ -244,7 +244,7 @@ def in_threads(world: World, seed: int, seconds: float) -> dict[str, int]:
         closers = [old.ep.close, old.counters[fi.WRITE].close, old.cq.close, old.av.close]
         closers += [mr.close for mr in old.regions] + [old.domain.close, old.fabric.close]
         mine.shuffle(closers)
-        for _ in range(3):  # in any order: what is still in use says so
+        for _ in range(3):  # in any order: an object still in use says so
             for close in closers:
                 with contextlib.suppress(fi.Busy):
                     close()

@@ -34,7 +34,7 @@ def open_member(world: World, provider: str) -> Any:
 
 
 def join(world: World, names: list[Any], wait: bool = True) -> str:
-    """Join the group of these addresses: "" or what the error event says."""
+    """Join the group of these addresses: "" or the text of the error event."""
     one = world.more["m"]
     if not one.names:
         one.know(names)

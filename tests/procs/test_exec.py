@@ -27,7 +27,7 @@ pytestmark = pytest.mark.procs
 NBYTES = 1 << 20
 LOST = {fi.ECONNRESET, fi.ECONNREFUSED}
 
-# Memory at an address of both programs, the old one and the new one. It starts full of ones.
+# Memory at an address of both programs, the old and the new. It starts full of ones.
 MAPPED = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -140,7 +140,7 @@ def write_once(world: World, byte: bytes = b"\1") -> int:
 
 
 def write_until_lost(world: World) -> int:
-    """Write what changes every byte, until a write fails."""
+    """Write bytes that change every byte, until a write fails."""
     buffer = bytes([2]) * NBYTES
     while True:
         world.side.ep.write(buffer, dest_addr=world.more["to"], addr=0, key=5)

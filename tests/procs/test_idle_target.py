@@ -1,4 +1,4 @@
-"""Operations while the target's process makes no call: those that the NIC executes alone, and those that wait.
+"""Operations while the target's process makes no call: operations that the NIC executes alone, or that wait.
 
 The target has no engine thread (WEFT_ENGINE=manual). In its own memory the initiator's NIC works without it; under
 strict isolation nothing happens before it calls, which makes visible when an operation is complete.
@@ -203,7 +203,7 @@ def expose_far(world: World) -> None:
 
 
 def write_beside_a_long_copy(world: World, order: int) -> list[str]:
-    """A long write by one endpoint, an 8-byte write by each of two: what completes while the target does nothing."""
+    """A long write by one endpoint, an 8-byte write by each of two: the completions while the target does nothing."""
     side, to = world.side, world.more["to"]
     info = fi.getinfo(hints=fi.Info(caps=peer.CAPS, fabric_attr=fi.FabricAttr(prov_name="weft")))[0]
     info.tx_attr.msg_order = order
@@ -247,7 +247,7 @@ def test_long_write_delays_ordered_writes_of_its_endpoint_alone(two: Two, order:
 
 
 def freed_by_close(world: World) -> list[int]:
-    """Register and close the same memory under one key, many times; what the process holds after each tenth part."""
+    """Register and close the same memory under one key, many times; the process's resources after each tenth part."""
     side = world.side
     array = side.domain.alloc(NBYTES, np.uint8)
     found = []

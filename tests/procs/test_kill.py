@@ -42,7 +42,7 @@ PATHS = {
 }
 NBYTES = 1 << 20
 SURVIVOR_KEY, THIRD_KEY, VICTIM_KEY = 11, 22, 33
-# What an operation on a killed peer may end with: it was alive, it has died, nobody is there.
+# The results that an operation on a killed peer may have: it was alive, it has died, nobody is there.
 ENDINGS = {0, fi.ECONNRESET, fi.ECONNREFUSED}
 
 
@@ -225,7 +225,7 @@ def renew(world: World, foreign: bool) -> bool:
 
 
 def greet(world: World, address: str) -> None:
-    """The process that has the victim's address now is reached: at the latest after the old one was noticed gone."""
+    """The process that has the victim's address now is reached: at the latest after the old process's end was seen."""
     side = world.side
     to = side.av.insert(address)
     deadline = time.monotonic() + CALL_S / 2
@@ -268,7 +268,7 @@ def test_kill_leaves_the_others_unharmed(path: str, kill_rounds: int, rng: rando
         third_name = third.call(peer.open_side)
         chatting = third.start(chat, name, foreign)
         address = f"weft://0/1/{rng.randrange(1, 1 << 29)}"
-        # What others call it by.
+        # Its name for other processes.
         known_as = address.replace("//", f"//127.0.0.1:{port}/") if port else address
         before: dict[str, int] = {}
         for number in range(rounds):
@@ -295,7 +295,7 @@ def test_kill_leaves_the_others_unharmed(path: str, kill_rounds: int, rng: rando
             assert not leftovers.sockets(address, port)
             if number == 1:
                 before = survivor.call(peer.resources)
-        # The address serves once more, and what the dead left in the survivor is gone.
+        # The address serves once more, and the survivor's state of dead processes is gone.
         pid = zygote.call(spawn, address, name, 1, foreign, "target")
         survivor.call(greet, known_as)
         os.kill(pid, signal.SIGKILL)

@@ -73,7 +73,7 @@ def test_killed_holders_leave_what_can_be_recovered(path: str) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_killed_producers_and_consumers_tear_nothing(path: str, nbytes: int) -> None:
     """Every record that arrives is whole, none arrives twice, and of a killed producer none is lost whose put()
-    returned; killed consumers lose what they had taken."""
+    returned; killed consumers lose the records that they had taken."""
     rng = random.Random(SEED)
     n = rounds(path)
     with Child(**facts.PATHS[path]) as owner, Child(**facts.PATHS[path]) as other:

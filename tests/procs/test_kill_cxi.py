@@ -1,4 +1,4 @@
-"""kill -9 at random instants of processes that use the CXI provider: what they had can be taken at once.
+"""kill -9 at random instants of processes that use the CXI provider: their resources can be taken at once.
 
 A victim opens and closes endpoints, enables regions, uses a survivor's memory or lets its own be used, closes domains,
 or launches a job; at a random instant it is killed. Then the registry is whole, and a process takes the victim's PID,
@@ -39,7 +39,7 @@ DEVICES = ("cxi0", "cxi1")
 VNI, KEY = 700, 7
 LIMITS = {"les": 40, "ptes": 24, "eqs": 5, "cts": 9}
 RESERVED = {"tles": (100, 100)}  # of a launch, on each device
-# What operations end with whose target comes and goes: done; no endpoint; no region yet, optimized or standard.
+# Results of operations whose target comes and goes: done; no endpoint; no region yet, optimized or standard.
 ENDINGS = {DONE, NO_PID, NO_VNI, NO_ENTRY}
 
 RANK = """
@@ -94,7 +94,7 @@ def victim(role: str, where: str, pid: int, key: bytes, survivor: bytes, seed: i
 
 def spawn(world: World, begun: bool, *about: object) -> int:
     """Fork a victim; returns before it starts to work, or while it works."""
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a launcher leaves behind is ours
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: a launcher's orphans are ours
     pid, ready = fork_victim(lambda told: victim(*about, told))  # type: ignore[arg-type]
     for _ in range(1 + begun):
         assert os.read(ready, 1), f"the victim could not start: {os.waitpid(pid, 0)}"

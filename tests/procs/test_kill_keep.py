@@ -1,8 +1,8 @@
 """kill -9 at random instants of processes that keep, replace, take over and forget arrays, and of their keeper.
 
-Element 0 of an array is its number, and so are all others; its length is 1000 + number. A maker says what it is about
-to do, and then that it is done: afterwards the name has the one or the other array, whole. WEFT_KILL_ROUNDS sets the
-number of rounds, WEFT_SEED what happens in them.
+Element 0 of an array is its number, and so are all others; its length is 1000 + number. A maker announces each step,
+and then says that it is done: afterwards the name has the old or the new array, whole. WEFT_KILL_ROUNDS sets the number
+of rounds, WEFT_SEED what happens in them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Maker:
 
 
 def told(ready: int) -> list[tuple[str, int]]:
-    """What a process that has ended said."""
+    """The output of an ended process."""
     with open(ready, "rb") as lines:
         words = [line.split() for line in lines.read().decode().splitlines()]
     return [(word, int(number)) for word, number in words]
@@ -142,6 +142,6 @@ def test_killed_keepers_leave_no_names(registry: Path, rng: random.Random, kill_
             number = present(node)  # of the next keeper, if the maker came so far: whole
             if number:
                 weft.forget(NAME)
-            node.share(np.arange(3), NAME, keep=True)  # a keeper starts beside what the killed one has left
+            node.share(np.arange(3), NAME, keep=True)  # a keeper starts beside the leftovers of the killed keeper
             assert node.attach(NAME)[:].tolist() == [0, 1, 2]
             weft.forget(NAME)

@@ -1,8 +1,8 @@
 """kill -9 at random instants of `weft device`, `weft service`, `weft launch` and of users of a device's resources.
 
 Each round two processes run such commands on one registry, each on a device of its own; one is killed, or both. A
-process says before each command what it is about to do, and afterwards that it is done: the registry then has the one
-or the other state, never anything else. WEFT_KILL_ROUNDS sets the number of rounds, WEFT_SEED what happens in them.
+process announces each command, and says afterwards that it is done: the registry then has the old or the new state,
+never another. WEFT_KILL_ROUNDS sets the number of rounds, WEFT_SEED what happens in them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def vnis_of(name: str) -> set[int]:
 
 
 def last_words(fd: int) -> list[set[int]]:
-    """What a killed victim's device may have: as after its last command, or as before."""
+    """The states that a killed victim's device may have: after its last command, or before it."""
     data = b""
     while piece := os.read(fd, 1 << 16):
         data += piece
@@ -134,7 +134,7 @@ def test_kill_leaves_the_registry_whole(
 
 
 def check(n: int) -> None:
-    """What holds in every state of a registry that nobody uses."""
+    """Facts of every state of a registry that nobody uses."""
     for name in ("cxi0", *DEVICES):
         ids = [one.id for one in service.services(name)]
         assert ids == sorted(set(ids)), f"round {n}: {name} has services {ids}"
@@ -152,7 +152,7 @@ def check(n: int) -> None:
 
 
 def fresh_registry(rng: random.Random, folder: Path) -> None:
-    """Kill the first user of a registry; the second finds none, or a whole one."""
+    """Kill the first user of a registry; the second finds no registry, or a whole one."""
 
     def first(fd: int) -> None:
         os.environ["WEFT_CXI_REGISTRY"] = str(folder)

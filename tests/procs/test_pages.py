@@ -164,7 +164,7 @@ def commit(world: World, name: str, ranges: list[tuple[int, int]]) -> list[int]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_commit_to_a_truncated_file_fails_with_efault(path: str, tmp_path: Path) -> None:
-    """A commit of pages that the file has lost fails; one of pages that the file still has is in the file."""
+    """A commit of pages that the file has lost fails; a commit of pages that the file still has is in the file."""
     settings = {"WEFT_ENGINE": "thread", **PATHS[path]}
     file, half = tmp_path / "persistent", NBYTES // 2
     with Child(**settings) as owner, Child(**settings) as initiator:
@@ -264,7 +264,7 @@ ctypes.string_at(8)
     ids=["without", "before", "after", "after-and-looked"],
 )
 def test_program_that_crashes_ends_by_its_signal(before: str, after: str) -> None:
-    """What Weft does not guard kills as it always did, and faulthandler says where, once."""
+    """A fault that Weft does not guard kills as it always did, and faulthandler says where, once."""
     found = run(CRASH.format(before="faulthandler.disable(); " + before, after=after))
     assert found.returncode == -signal.SIGSEGV
     assert found.stderr.count("Fatal Python error: Segmentation fault") == (1 if before or after else 0)

@@ -35,7 +35,7 @@ def values() -> Any:
 
 
 def argument(node: weft.Node, values: Any, kind: str) -> Any:
-    """What a worker is given: a share, an array attached here, or the part of one."""
+    """A worker's argument: a share, an array attached here, or the part of one."""
     shared = node.share(values)
     return {"share": shared, "remote": node.attach(shared), "part": node.attach(shared).at[:5]}[kind]
 

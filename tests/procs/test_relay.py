@@ -1,4 +1,4 @@
-"""What is on the wire between two hosts: a relay between two processes writes it down, and changes it."""
+"""The bytes on the wire between two hosts: a relay between two processes writes them down, and changes them."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def path_taken(world: World) -> tuple[dict[str, int], list[dict[str, object]]]:
 
 
 class Runner:
-    """The child of one (path, engine); a new one after a failure, because nobody knows what state that left.
+    """The child of one (path, engine); a new one after a failure, because nobody knows its state.
 
     make, check   what makes the pair in the child, and checks a fact of it there.
     """
@@ -106,7 +106,7 @@ def test_two_endpoints(runner: Runner, name: str) -> None:
 
 @pytest.mark.procs
 def test_two_endpoints_took_the_path_that_is_tested(runner: Runner) -> None:
-    """The suite is about six paths: each fact above was checked on the one that its name says."""
+    """The suite is about six paths: each fact above was checked on the path that its name says."""
     runner.check("write_moves_bytes_and_nothing_else")
     assert runner.child is not None
     statistics, peers = runner.child.call(path_taken)

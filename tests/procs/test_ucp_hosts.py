@@ -60,7 +60,7 @@ def pointer(world: World) -> int:
 
 
 def told(world: World) -> list[int]:
-    """What the error handler was told, once it was."""
+    """The error handler's arguments, once it was called."""
     deadline = time.monotonic() + CALL_S / 2
     while not world.more["told"]:
         assert time.monotonic() < deadline

@@ -88,7 +88,7 @@ def drop(world: World, name: str) -> None:
 
 
 def scribble(world: World, name: str, data: bytes) -> bytes:
-    """What was there."""
+    """The bytes that were there."""
     view = world.more[name + " bytes"]
     before = bytes(view[: len(data)])
     view[: len(data)] = data
@@ -263,7 +263,7 @@ def test_import_of_an_owner_that_is_gone_is_refused(pair: Pair, end: str) -> Non
             assert end == "is killed", "a context that was closed has unmapped its memory"
             assert time.monotonic() < deadline, "the holder does not hear of its peer's death"
         assert set(pair.holder.call(use, "good", good[2])) == {"OK"}
-        pair.holder.call(scribble, "it", b"nobody's")  # what is left of it is mapped still
+        pair.holder.call(scribble, "it", b"nobody's")  # the rest of it is still mapped
         pair.holder.call(drop, "it")
     finally:
         other.close()

@@ -1,4 +1,4 @@
-"""What must be true between two processes that speak weft.ucp, on every path: test_ucp_two_processes.py checks it.
+"""Facts about two processes that speak weft.ucp, on every path: test_ucp_two_processes.py checks them.
 
 As facts.py: a fact is a function of a `Pair`, runs in the initiator's process, and is written so that it fails where
 the behaviour that it names is missing. Functions that take a `World` run in the target's process.
@@ -246,7 +246,7 @@ def right_that_was_not_granted_is_refused_and_nothing_is_touched(pair: Pair) -> 
         assert remote.bytes(24) == b"\xee" * 40
         assert (remote.bytes(16, 24) == b"\xee" * 8) == (not (may_read and may_write))
         remote.close()
-    remote = pair.target.map(64)  # all rights where nobody says otherwise
+    remote = pair.target.map(64)  # all rights by default
     assert status_of(pair.ep.put_nbx(buffer, remote.address, remote.key)) == Status.OK
     remote.close()
 

@@ -1,4 +1,4 @@
-"""Two sides of weft.ucp on any path, what the facts about them do at the target, and the list of the facts."""
+"""Two sides of weft.ucp on any path, the facts' functions at the target, and the list of the facts."""
 
 from __future__ import annotations
 
