@@ -50,7 +50,7 @@ def own_owner() -> Iterator[Owner]:
 
 @pytest.fixture
 def keeping() -> Iterator[None]:
-    """The test may keep arrays: what it leaves is forgotten, and the keeper ends."""
+    """The test may keep arrays: arrays that it leaves are forgotten, and the keeper ends."""
     try:
         yield
     finally:

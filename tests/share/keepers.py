@@ -15,7 +15,7 @@ from weft.share.names.listing import NameInfo
 
 
 def kept() -> list[NameInfo]:
-    """What keepers of this user keep whose socket is in this process's registry."""
+    """The arrays of this user's keepers whose socket is in this process's registry."""
     pid = keeper_pid()
     return [one for one in weft.names(wait=10) if one.kept and one.keeper == pid]
 
@@ -53,7 +53,7 @@ def kill(pid: int) -> None:
 
 
 def end() -> None:
-    """Forget all that is kept; the keeper then ends."""
+    """Forget all kept arrays; the keeper then ends."""
     pid = keeper_pid()
     if pid is None:
         return

@@ -1,4 +1,4 @@
-"""What workers do with what they are handed; a module of its own, because spawn imports it by name."""
+"""Workers' functions; a module of its own, because spawn imports it by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def double(given: Any, answers: Any) -> None:
-    """Use an argument as a RemoteArray and tell what came of it."""
+    """Use an argument as a RemoteArray and tell the result."""
     try:
         given[...] = given.read() * 2
         given.fetch_add(0, 1)

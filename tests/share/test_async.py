@@ -86,7 +86,7 @@ def test_many_readers_of_another_process(node: weft.Node, name: Any, isolation: 
 
 
 def test_loop_turns_while_operations_complete_at_once(node: weft.Node) -> None:
-    """A task that awaits nothing but reads by load and store does not starve others."""
+    """A task that awaits nothing but reads by load and store does not starve other tasks."""
     remote = node.attach(node.share(weft.zeros(4)))
     turns = 0
 

@@ -229,7 +229,7 @@ def test_semaphore_counts(node: weft.Node) -> None:
         with pytest.raises(errors.TimedOut, match="no permit of the Semaphore is free"):
             semaphore.acquire(timeout=0.01)
     assert semaphore.value == 2
-    semaphore.release(3)  # more than were taken: there are more permits now
+    semaphore.release(3)  # more than the taken permits: there are more permits now
     assert semaphore.value == 5
     with pytest.raises(errors.InvalidArgument):
         semaphore.release(0)

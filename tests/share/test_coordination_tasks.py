@@ -73,7 +73,7 @@ def test_canceled_task_leaves_nothing_behind(node: weft.Node) -> None:
 
 
 def test_item_whose_writing_fails_blocks_nobody(node: weft.Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long item is written into a slot of its own; if that fails, the others' items pass it."""
+    """A long item is written into a slot of its own; if that fails, other items pass it."""
     queue = weft.Queue(nbytes=10_000, node=node)
 
     async def fail(self: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Elements of mapped arrays in one C++ call: every index and value gives what NumPy gives."""
+"""Elements of mapped arrays in one C++ call: every index and value gives NumPy's result."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ keys = one_key | st.lists(one_key, max_size=5).map(tuple) | st.lists(integers, m
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, or the kind of its error."""
+    """A call's result, or the kind of its error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -223,7 +223,7 @@ def test_any_value_is_numpys(home: weft.Node, dtype: str, where: str) -> None:
                 same(local, before)
             elif found is None:
                 same(local, expected)
-            else:  # refused: what NumPy warns of, or converts by chance
+            else:  # refused: values that NumPy warns of, or converts by chance
                 assert isinstance(value, (complex, str, bytes, list, dict, type(None), np.generic, np.ndarray, int)), (
                     value,
                     found,
@@ -319,7 +319,7 @@ def test_one_value_to_rows_by_index_changes_those_rows_alone(home: weft.Node, co
 
 @pytest.mark.parametrize("count", [127, 128, 129, 256, 511, 512, 2048, 2049])
 def test_slices_that_live_share_no_memory(home: weft.Node, count: int) -> None:
-    """Around the sizes of which memory is used again: 1 to 16 KiB."""
+    """Around the sizes of reused memory: 1 to 16 KiB."""
     _local, remote, share = mapped(home, np.zeros(count, "i8"))
     with share:
         found = []

@@ -155,7 +155,7 @@ def test_array_that_is_reattached_within_a_call(node: weft.Node, name: Any) -> N
             keep: list[Any] = []
             for call in (lambda: t[3:9], lambda: t[0], lambda: t.take([1, 2, 3]), lambda: t.read(), lambda: t[[4, 4]]):
                 try:
-                    keep.append([call()])  # lists are what the collection counts
+                    keep.append([call()])  # the collection counts lists
                 except weft.Replaced:
                     continue
                 assert (keep[-1][0] == 1).all()
@@ -167,7 +167,7 @@ def test_array_that_is_reattached_within_a_call(node: weft.Node, name: Any) -> N
 
 
 def test_threads_use_the_array_while_it_is_reattached(node: weft.Node, name: Any) -> None:
-    """Array i has 64 + i elements, and each is i. What a thread reads is of one of them, and never of an older one."""
+    """Array i has 64 + i elements, and each is i. A thread reads one array's elements, never an older array's."""
     shared = node.share(np.zeros(64, "i8"), name("table"))
     t = node.attach(shared)
     rounds, done = 60, threading.Event()

@@ -144,7 +144,7 @@ def test_updates_of_threads_with_nodes_of_their_own_are_not_lost(node: weft.Node
 
 
 def test_more_updaters_than_slots(node: weft.Node, owner: Owner, name: Any) -> None:
-    """The owner's engine updates for those without a slot."""
+    """The owner's engine updates for processes without a slot."""
     n = name("a")
     owner.tell(f"m = weft.zeros({BIG}, 'i8'); sm = node.share(m, {n!r})")
     nodes = [weft.open() for _ in range(70)]

@@ -1,4 +1,4 @@
-"""Groups: arguments, what a member of one process sees, and calls that differ. Processes: tests/procs/test_group.py."""
+"""Groups: arguments, members of one process, and calls that differ. Processes: tests/procs/test_group.py."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def test_keeper_ends_when_it_keeps_nothing(registry: Path, node: weft.Node, name
     weft.forget(name("b"))
     keepers.wait_for_end(pid)
     assert [path.suffix for path in (registry / "keep").iterdir()] == [".lock"]
-    node.share(np.zeros(4), name("a"), keep=True)  # the next one starts another
+    node.share(np.zeros(4), name("a"), keep=True)  # the next call starts another
     assert keepers.keeper_pid() != pid
 
 
@@ -422,7 +422,7 @@ def test_killed_keeper_takes_its_arrays_along(registry: Path, node: weft.Node, n
     with pytest.raises(errors.ConnectionReset, match=rf"replace: the keeper, process {pid}, which kept '{n}', is"):
         shared.replace(np.zeros(3))
     array[3] = 3  # the maker has its array
-    again = node.share(array, n, keep=True)  # and a keeper starts beside the old one's file
+    again = node.share(array, n, keep=True)  # and a keeper starts beside the old keeper's file
     assert keepers.keeper_pid() not in (pid, None)
     assert t.reattach()[3] == 3
     assert again.array is array

@@ -83,7 +83,7 @@ def test_process_goes_on_as_the_maker_that_was_killed(own_owner: Owner, node: we
 )
 @pytest.mark.parametrize("access", ["r", "w", "rw"])
 def test_maker_s_place_for_arrays_of_all_kinds(node: weft.Node, name: Any, array: Any, access: str) -> None:
-    """The access is that of the peers."""
+    """The access binds the peers alone."""
     n = name("kind")
     node.share(array, n, access, keep=True)
     shared = node.kept(n)
@@ -147,7 +147,7 @@ def test_one_of_two_that_change_the_same_array_is_told(node: weft.Node, name: An
 
 
 def test_two_processes_that_replace_at_once_lose_nothing(node: weft.Node, name: Any) -> None:
-    """Each adds one to what it found, and again if it was told of another: as compare and swap."""
+    """Each adds one to the array that it found, and again if another array has come: as compare and swap."""
     n, rounds = name("count"), 20
     node.share(np.zeros(1000, "i8"), n, keep=True)
     program = (

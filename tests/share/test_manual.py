@@ -43,7 +43,7 @@ def test_share_with_manual_progress_is_refused() -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_worker_with_manual_progress_uses_a_share(method: str, tmp_path: object) -> None:
-    """A process that only attaches makes progress inside its calls, which is all that it needs."""
+    """A process that only attaches makes progress inside its calls, which is enough."""
     script = f"{tmp_path}/workers.py"
     with open(script, "w", encoding="utf-8") as file:
         file.write(WORKERS.format(method=method))

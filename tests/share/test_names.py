@@ -91,7 +91,7 @@ def test_forked_child_does_not_keep_names(own_owner: Owner, node: weft.Node, nam
     own_owner.tell(f"node.share(np.zeros(3), {n!r})")
     own_owner.tell("import signal\nr, w = os.pipe()\nc = os.fork()\nif c == 0:\n os.write(w, b'!')\n signal.pause()")
     child = own_owner.tell("c")
-    own_owner.tell("os.read(r, 1)")  # the child has left os.fork(), and with it what Weft does there
+    own_owner.tell("os.read(r, 1)")  # the child has left os.fork(), and with it Weft's fork handlers
     try:
         own_owner.kill()
         assert n not in node.names()
@@ -129,7 +129,7 @@ def test_collected_server_closes_its_sockets_without_a_warning(name: Any) -> Non
         gc.collect()
     of_names = [text for w in found if any(mark in (text := str(w.message)) for mark in (n, "family=1,", "AF_UNIX"))]
     assert of_names == []
-    patience = Patience(5)  # the server's thread may be what drops the last reference
+    patience = Patience(5)  # the server's thread may drop the last reference
     while n in weft.Node.names() and patience.left() > 0:
         time.sleep(0.001)
     assert n not in weft.Node.names()

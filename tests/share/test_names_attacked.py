@@ -137,7 +137,7 @@ print(asker.recv(100000).decode())
 @as_root
 @pytest.mark.procs
 def test_name_is_taken_once_beside_a_stranger(node: weft.Node, squat: Squat, name: Any) -> None:
-    """Several processes take a name at the same instant: one gets it, the others get an error."""
+    """Several processes take a name at the same instant: one process gets it, the others get an error."""
     n = name("camera")
     squat(n)
     start = threading.Barrier(4)
@@ -227,7 +227,7 @@ def test_share_of_a_taken_name_leaves_no_region(node: weft.Node, name: Any) -> N
     for _ in range(3):
         with pytest.raises(errors.AddressInUse) as caught:
             node.share(weft.zeros(3), n)
-        refusals.append(caught.value)  # with it all that share() had in hand
+        refusals.append(caught.value)  # with it all descriptors of share()
     assert repr(node._domain) == held
     assert node.statistics().shared == 1
 

@@ -280,7 +280,7 @@ def test_array_keeps_its_node() -> None:
 
 @pytest.mark.procs
 def test_operation_that_only_a_stopped_owner_can_do_times_out(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the owner, the reason and a remedy. The node still works with others, and later the owner."""
+    """The error names the owner, the reason and a remedy. The node still works with others, later with the owner."""
     program = """
 import asyncio, sys, weft
 from tests.patience import Patience

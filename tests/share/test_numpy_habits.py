@@ -101,7 +101,7 @@ def test_compare_swap_without_expected_value_is_refused(node: weft.Node, dtype: 
 def test_zeros_are_numpys(dtype: str, wanted: Any) -> None:
     used = weft.empty(1000, dtype)
     used.view(np.uint8)[:] = 0xFF
-    del used  # its place is the next one's
+    del used  # the next array gets its place
     found = weft.zeros(1000, dtype)
     assert found.tobytes() == np.zeros(1000, dtype).tobytes()
     if wanted is not None:

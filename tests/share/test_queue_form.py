@@ -1,4 +1,4 @@
-"""A queue remembers what its items are: who attaches it takes that over, or is refused, and loses no item."""
+"""A queue remembers its items' form: a process that attaches it takes it over, or is refused, and loses no item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shared.replace`, `shared.resize` and `t.reattach`: what the owner does, and what attached peers see."""
+"""`shared.replace`, `shared.resize` and `t.reattach`: the owner's calls, and the attached peers' view."""
 
 from __future__ import annotations
 

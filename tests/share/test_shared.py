@@ -158,7 +158,7 @@ def test_warning_of_a_lost_share_names_the_nodes_line(name: Any) -> None:
 
 @pytest.mark.parametrize("held", ["share", "remote", "node"])
 def test_share_holds_its_node(name: Any, held: str) -> None:
-    """A name lives as long as the program has the share, or what it made of it: no collection takes it away."""
+    """A name lives as long as the program has the share, or an object made from it: no collection takes it away."""
     n = name("held")
     shared = weft.open().share(np.arange(3), n)
     node = shared._node

@@ -62,7 +62,7 @@ def test_share_of_a_closed_default_node_is_of_a_new_one() -> None:
 
 def test_forked_child_shares_through_a_node_of_its_own(name: Callable[[str], str]) -> None:
     weft.share(weft.zeros(1)).close()
-    called = name("child")  # which has the number of the process
+    called = name("child")  # the name has the number of the process
     ready, end = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:

@@ -111,7 +111,7 @@ def test_two_event_loops_await_requests_of_one_worker(rig: Rig, silent: SilentPe
 def instructions_of_awaiting(rig: Rig, count: int) -> int:
     """Bytecode instructions that weft.ucp runs while so many requests to a peer, which is silent at first, are awaited.
 
-    Whatever is asked of the requests that are under way, a loop over them takes instructions."""
+    Any question to the requests under way takes instructions: a loop over them."""
     home = os.path.dirname(ucp.__file__)
     found = 0
 

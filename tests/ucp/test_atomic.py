@@ -111,7 +111,7 @@ def test_add_wraps_around(rig: Rig, size: int) -> None:
 
 
 def test_cswap_changes_only_elements_equal_to_the_comparand(rig: Rig) -> None:
-    """`buffer` has the expected value, `reply_buffer` the new one on the way there and the old one on the way back."""
+    """`buffer` has the expected value, `reply_buffer` carries the new value there and the old value back."""
     with rig.alloc() as memh, rig.key(memh) as rkey:
         memh.memory[:8] = slot(10)
         reply = slot(77)

@@ -30,7 +30,7 @@ FOREIGN = re.compile(
 
 
 class Stage:
-    """Handles of every class, and what calls are made with."""
+    """Handles of every class, and values for the calls."""
 
     def __init__(self, rig: Rig, node: fi_support.Node) -> None:
         self.rig, self.node = rig, node
@@ -203,7 +203,7 @@ def test_bad_values_are_tried_on_every_call() -> None:
     structs = {n for n in ucp.__all__ if dataclasses.is_dataclass(getattr(ucp, n))}
     assert missing == []
     assert functions - set(FUNCTIONS) == set()
-    assert structs - set(STRUCTS) == {"RequestParam"}  # the operations take that one, in the extension
+    assert structs - set(STRUCTS) == {"RequestParam"}  # the operations take this struct, in the extension
 
 
 def test_wrong_struct_error_names_the_right_struct(stage: Stage) -> None:

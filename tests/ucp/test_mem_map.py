@@ -36,7 +36,7 @@ from weft import ucp
 
 # ---- the matrix ------------------------------------------------------------------------------------------------------
 
-ROWS = {  # (ALLOCATE, FIXED, address given) of a length above 0: what comes of it, and the clauses
+ROWS = {  # (ALLOCATE, FIXED, address given) of a length above 0: the result, and the clauses
     (0, 0, 0): (INVALID_PARAM, "ucp.matrix.none-null"),
     (1, 0, 0): ("allocated", "ucp.matrix.allocate-null", "ucp.matrix.means-alloc", "ucp.map.address-null"),
     (0, 1, 0): (INVALID_PARAM, "ucp.matrix.fixed-null"),
@@ -73,7 +73,7 @@ def test_matrix_row_with_a_length_above_zero(rig: Rig, flags: int, how: str, res
     length = PAGE + 100
     with addresses(4, backed=result == "registered") as place:
         if result == "hint":
-            place.close()  # a free address is a good one
+            place.close()  # a free address is good
         params = params_of(flags, how, place.at + PAGE, length)
         if isinstance(result, ucp.Status):
             with refused(result, "mem_map"):
