@@ -126,7 +126,7 @@ def test_hints_of_the_module_replace_ours(run) -> None:
 
 
 def test_test_that_fails_leaves_nothing_open(run) -> None:
-    """A failing test closes its handles, too: with -W error a leaked one is a second failure."""
+    """A failing test closes its handles, too: with -W error a leaked handle is a second failure."""
     program = """
         def test_fails(weft_pair):
             weft_pair.target.reg(bytearray(8))

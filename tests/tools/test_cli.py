@@ -42,7 +42,7 @@ def weft_as_a_process(*arguments: str, **environment: str) -> str:
     return result.stdout
 
 
-# What a shell asks, for the words typed so far; `weft --install-completion` writes a function that asks so.
+# A shell's question, for the words typed so far; `weft --install-completion` writes a function that asks it.
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

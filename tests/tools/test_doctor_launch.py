@@ -1,4 +1,4 @@
-"""`weft doctor`: the launcher that started the process, and what is inconsistent in its environment."""
+"""`weft doctor`: the launcher that started the process, and the inconsistencies in its environment."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_functional_test_of_bandwidth_runs() -> None:
 
 
 def test_messages_that_came_different_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """-v: the client compares what came back."""
+    """-v: the client compares the returned bytes."""
 
     class Spoiled(_fabtest._Side):
         def _open(self, info: fi.Info, nbytes: int) -> None:

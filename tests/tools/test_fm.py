@@ -39,7 +39,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 class Served:
-    """A running `weft fm serve`: what it printed first, its address, its process."""
+    """A running `weft fm serve`: its first line, its address, its process."""
 
     def __init__(self, *options: str) -> None:
         self.process = subprocess.Popen(
@@ -60,7 +60,7 @@ class Served:
         self.url = found[0]
 
     def end(self, with_signal: int = signal.SIGTERM) -> str:
-        """End it; what it wrote to stderr."""
+        """End it; its stderr."""
         self.process.send_signal(with_signal)
         try:
             _, err = patience.communicate(self.process, 60)

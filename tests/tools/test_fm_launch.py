@@ -1,4 +1,4 @@
-"""`weft launch --collectives`: a job that may have multicast addresses, and what a killed launch leaves."""
+"""`weft launch --collectives`: a job that may have multicast addresses, and the leftovers of a killed launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft info`: what getinfo offers for hints given as options, and why nothing matches."""
+"""`weft info`: getinfo's offers for hints given as options, and why nothing matches."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_matching_keeps_its_depth(unexpected: bool, provider: str | None) -> Non
     with _messages.Matching(500, unexpected, provider) as matching:
         for _ in range(20):
             assert matching.burst_ns() > 0
-        # Each of the entries is there once: all of them match.
+        # Each entry is there once: all match.
         tags = list(range(500))
         for at in range(0, 500, 50):
             few = tags[at : at + 50]

@@ -1,4 +1,4 @@
-"""`weft top`: what this user's processes do with Weft."""
+"""`weft top`: this user's processes that use Weft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft trace`: a timeline of what a program's processes did with Weft."""
+"""`weft trace`: a timeline of Weft's work for a program's processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mypy and pyright know of the friendly layer. Never run: tests/meta/test_types.py gives it to the type checkers.
+"""The friendly layer's types for mypy and pyright. Never run: tests/meta/test_types.py gives it to the type checkers.
 
 Each `assert_type` fails the check if the type is another one, `Any` included.
 """
