@@ -24,7 +24,7 @@ constexpr uint64_t kAlsoNsMin = 20'000'000, kAlsoNsMax = 250'000'000;
 constexpr int kAttempts = 8;               // of a call that undoes another
 constexpr uint64_t kUndoNs = 100'000'000;  // how long such a call waits for its turn; then the owner's NIC does it
 
-// Numbers of calls; those of weft.share.arrays.calls are smaller.
+// Numbers of calls; weft.share.arrays.calls has smaller numbers.
 uint64_t next_id() noexcept {
   static std::atomic<uint64_t> next{uint64_t{1} << 32};
   return next.fetch_add(1, std::memory_order_relaxed);

@@ -101,7 +101,7 @@ struct Reply {
 // done all the same, `answer` is there. also: asked from time to time; true ends the call as its deadline does.
 Reply ask(const Asker& who, const Question& question, PyObject* also = nullptr);
 
-// What the calls below an outermost one have taken.
+// The takes of the calls below an outermost call.
 class Deed {
  public:
   explicit Deed(SyncCore* core, PyObject* self) noexcept : core_(core), self_(self), outer_(current_) {

@@ -262,7 +262,7 @@ struct MemoryRegionCore {
     if (next != nullptr) next->link = link;
     link = nullptr;
   }
-  // Gives back what the region took of RegionTakes. Requires the GIL.
+  // Gives back the region's resources of RegionTakes. Requires the GIL.
   void give_back();
   ~MemoryRegionCore();
 };

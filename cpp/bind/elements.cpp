@@ -105,7 +105,7 @@ PyObject* elements_link(PyObject* self, PyObject* const* args, Py_ssize_t nargs)
   const Place* old = elements_of(self)->place;
   if (old == nullptr) Py_RETURN_NONE;
   auto p = std::make_unique<Place>(*old);
-  // Calls through the endpoint's rules take no other way than the one here: see nic/rules.hpp.
+  // Calls through the endpoint's rules take this way alone: see nic/rules.hpp.
   const bool plain = call::capable(*core->ep, OpKind::read) && call::capable(*core->ep, OpKind::write) &&
                      !core->ep->config().rules.more;
   p->ep = plain ? core->ep : nullptr;

@@ -228,7 +228,7 @@ PyObject* region_enable(PyObject* self, PyObject*) {
   return PyObject_CallMethodNoArgs(self, name);
 }
 
-// HOT. Closes a region without sub-MRs and counters; for other regions MemoryRegion._close checks those first.
+// HOT. Closes a region without sub-MRs and counters; for other regions MemoryRegion._close checks them first.
 PyObject* region_close(PyObject* self, PyObject*) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
   if (r->py_closed || !nb::inst_ready(self)) Py_RETURN_NONE;  // not ready: nothing was registered

@@ -160,7 +160,7 @@ struct OfiMr {
   [[nodiscard]] ofi::FidMr* get() const noexcept { return reinterpret_cast<ofi::FidMr*>(h.fid); }
 };
 
-// What a completion queue's slots hold: drops an operation's references. Requires the GIL.
+// For a completion queue's slots: drops an operation's references. Requires the GIL.
 inline void ofi_drop(uint64_t owner) noexcept {
   Py_DECREF(reinterpret_cast<PyObject*>(owner));
 }
@@ -205,7 +205,7 @@ struct OfiEp {
   std::vector<std::shared_ptr<void>> bound;
   std::vector<std::shared_ptr<OfiHandle>> unready;  // the objects that wait for enable(): see OfiHandle
   size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1;
-  // What a plain call reads: two cache lines.
+  // Members that a plain call reads: two cache lines.
   std::shared_ptr<OfiCq> tx, rx;
   std::shared_ptr<OfiAv> av;
   OfiHandle h;
@@ -245,7 +245,7 @@ struct OfiCore {
   std::shared_ptr<T> box = std::make_shared<T>();
 };
 
-// True while an object of the library that uses this one exists. Then libfabric refuses to close this one, and does not
+// True while another object of the library uses this object. Then libfabric refuses to close this object, and does not
 // always survive the attempt (REFUSED_CLOSE_FREES of the table of quirks): the last user closes it.
 template <typename T>
 bool ofi_in_use(const OfiCore<T>& core) noexcept {

@@ -192,7 +192,7 @@ void bind_progress(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
 constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
 
 // The library reports every operation, also where the application wants selected ones: an entry tells when the buffers
-// of an operation are free. read() leaves out those that the application does not want.
+// of an operation are free. read() leaves out entries that the application does not want.
 void bind_cq(Core& self, OfiCore<OfiCq>& cq, uint64_t flags) {
   OfiEp& ep = ofi_open(self, "ep.bind");
   (void)ofi_open(cq, "ep.bind");

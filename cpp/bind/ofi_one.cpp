@@ -129,7 +129,7 @@ PyObject* post(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
 
 #define WEFT_NAMES(...) {__VA_ARGS__}
 // A method: what it does with its buffer, its parameters, and the call of the library's table, whose arguments are
-// those of OfiCall c, and `context`.
+// OfiCall c's, and `context`.
 #define WEFT_ONE(name, kind, parameters, table, Ops, entry, ...)                                      \
   namespace {                                                                                         \
   struct name##_call {                                                                                \

@@ -96,7 +96,7 @@ template <bool Wide = false>
   return true;
 }
 
-// What a call with one buffer does with it: sends it, receives to it, reads remote memory to it, or copies it before
+// A call's use of its one buffer: sends it, receives to it, reads remote memory to it, or copies it before
 // the call returns.
 enum class OfiKind : uint8_t { sends, receives, fetches, injects };
 

@@ -261,7 +261,7 @@ PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tag
 }
 
 // Defines a method: its parameters, whether it is tagged, of remote memory, a receive, and the call of the library's
-// table, whose arguments are those of OfiList l, Numbers n, and `context`.
+// table, whose arguments are OfiList l's, Numbers n's, and `context`.
 #define WEFT_LISTED(function, parameters, tagged, remote, receives, table, Ops, entry, ...)                       \
   WEFT_METHOD(ofi_##function, ListArgs, #function, parameters,                                                    \
               listed(self, M::kName, a, tagged, remote, receives,                                                 \

@@ -25,7 +25,7 @@ struct Text {
 };
 
 // kList: names in order, as in "buf! desc len|count". "!": the argument is necessary. Names behind "|" are given by
-// name only. P::kParams has their places; what is absent stays null.
+// name only. P::kParams has their places; absent arguments stay null.
 template <typename P, Text kMethod, Text kList>
 class Method {
   static constexpr size_t kMost = 16;

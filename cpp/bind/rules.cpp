@@ -73,7 +73,7 @@ void register_rules(Module& m) {
       .def(
           "set_atomics",
           [](OpRules& r, uint32_t family, uint32_t op, uint32_t datatypes) {
-            // Offer only what the atomics unit can do.
+            // Offer only operations of the atomics unit.
             atomics_at(r, family, op) = datatypes & nic::all_atomics()[family][op];
           },
           nb::arg("family"), nb::arg("op"), nb::arg("datatypes"))

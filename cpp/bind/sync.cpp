@@ -25,7 +25,7 @@ using sync::Call;
 using sync::Op;
 using sync::Outcome;
 
-// As forward(), for a call that takes something: an exception that ends the Python method undoes what it has taken.
+// As forward(), for a call that takes something: an exception that ends the Python method undoes the take.
 PyObject* forward_taking(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
                          PyObject* kwnames = nullptr) {
   Deed deed(core_of(self), self);

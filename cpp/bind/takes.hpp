@@ -13,7 +13,7 @@ namespace weft::bind {
 
 // Requires the GIL.
 struct RegionTakes : call::RegionQuota {
-  nb::object numbers_object, ledger_object, taken_object, sequence_object;  // own what the quota points to
+  nb::object numbers_object, ledger_object, taken_object, sequence_object;  // own the quota's objects
   nb::object more;  // more(kind, count), called if fewer are free: frees some, or raises
 
   // If `map` is set, peers access the memory of a region through a mapping. The region has the mapping's key and takes

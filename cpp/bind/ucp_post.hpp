@@ -23,9 +23,9 @@ bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, ui
 bool slice_ok(PyObject* buffer, bool writes, const char* method);
 // Checks the buffer of a call with memh against the handle, and replaces the buffer by the handle's memory.
 bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb::object& held);
-// What owns the memory of the mapped regions in which a bare buffer lies; invalid if there are none. An operation under
-// way keeps it, as it keeps that of a slice: after ucp_mem_unmap its late reply must not reach what is mapped there
-// next. Looks at all regions of the process: 2.5 us for 1,000 of them.
+// The owner of the memory of the mapped regions in which a bare buffer lies; invalid if there are none. An operation
+// under way keeps it, as it keeps a slice's owner: after ucp_mem_unmap its late reply must not reach what is mapped
+// there next. Looks at all regions of the process: 2.5 us for 1,000 of them.
 nb::object mapped_memory(const UcpEp& ep, const Buf& buffer);
 // The same for a call that releases the GIL: another thread may unmap the memory during the call.
 inline void keep_mapped(const UcpEp& ep, Buf& buffer) {

@@ -13,7 +13,7 @@ namespace weft::bind {
 
 namespace {
 
-// What the type's dictionary has: a descriptor, as CPython's own methods are.
+// An entry of the type's dictionary: a descriptor, as CPython's own methods are.
 struct Method {
   PyObject ob_base;
   vectorcallfunc call;
