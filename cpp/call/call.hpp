@@ -49,7 +49,7 @@ Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why);
 
 // ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
 
-// One buffer to or from one range: fi_read, fi_write, fi_inject_write and those with data.
+// One buffer to or from one range: fi_read, fi_write, fi_inject_write and the calls with data.
 struct Transfer {
   OpKind kind = OpKind::write;
   bool inject = false;  // fi_inject_*: the buffer may be reused at once, and no success is reported

@@ -21,7 +21,7 @@ std::string hex(uint64_t n) {
   return text;
 }
 
-// The names of flags, and the number of those without a name.
+// The names of flags, and the number of flags without a name.
 std::string names_of(const nic::OpRules& rules, uint64_t flags) {
   using namespace nic::flag;
   static constexpr std::pair<uint64_t, const char*> kNames[] = {{kMsg, "MSG"},

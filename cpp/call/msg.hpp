@@ -10,7 +10,7 @@
 
 namespace weft::call {
 
-// fi_send, fi_sendv, fi_sendmsg, fi_inject, fi_senddata, fi_injectdata, and those of tagged messages.
+// fi_send, fi_sendv, fi_sendmsg, fi_inject, fi_senddata, fi_injectdata, and their tagged forms.
 struct Send {
   bool tagged = false;
   bool inject = false;   // fi_inject, fi_tinject: the buffer may be reused at once, and no success is reported
@@ -26,7 +26,7 @@ struct Send {
 [[nodiscard]] Refusal check(const nic::Endpoint& ep, Send& s, Why* why);
 PostResult post(nic::Endpoint& ep, const Send& s);
 
-// fi_recv, fi_recvv, fi_recvmsg, and those of tagged messages. Under FI_PEEK there are no buffers.
+// fi_recv, fi_recvv, fi_recvmsg, and their tagged forms. Under FI_PEEK there are no buffers.
 struct Receive {
   bool tagged = false;
   bool message = false;      // flags are the call's own
