@@ -16,7 +16,7 @@ constexpr uint64_t kNoImmCmpl = 1u << 16, kFastCmpl = 1u << 17, kForceImmCmpl = 
 // ucp_datatype_t
 constexpr uint64_t kClassMask = 7, kClassContig = 0, kClassIov = 2, kClassShift = 3;
 
-// What the options of a call say about its data.
+// A call's data, as its options describe it.
 struct Amount {
   uint64_t flags = 0;
   std::optional<uint64_t> datatype{}, count{};
