@@ -180,7 +180,7 @@ inline bool release_lock(Head& head, uint64_t mine) noexcept {
 // changes only under the guard.
 constexpr uint64_t kTaken = 1, kIdle = uint64_t{1} << 32, kTag = uint64_t{1} << 48;
 constexpr uint64_t kTakenMask = kIdle - 1, kIdleMask = kTag - kIdle, kTagMask = ~(kTag - 1);
-// False: step() has to decide. The seat and the tag are those of an earlier take(), of the same process.
+// False: step() has to decide. The seat and the tag come from an earlier take() of the same process.
 inline bool take_permit(const Head& head, Seat* seat, uint64_t tag, uint64_t mine) noexcept {
   if (seat == nullptr || head.closed.load(std::memory_order_relaxed) != 0 ||
       seat->word.load(std::memory_order_relaxed) != mine) [[unlikely]] {
