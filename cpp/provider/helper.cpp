@@ -153,7 +153,7 @@ bool start(const std::string& socket, std::string* why) {
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-  // Without what was preloaded for the program (a sanitizer, FI_HOOK's kin), and without its PYTHONHOME.
+  // Without the program's preloads (a sanitizer, FI_HOOK's kin), and without its PYTHONHOME.
   std::vector<char*> environment;
   for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
     if (!has_prefix(*e, "LD_PRELOAD=") && !has_prefix(*e, "PYTHONHOME=")) environment.push_back(*e);
