@@ -142,8 +142,7 @@ BOOST_AUTO_TEST_CASE(a_refusal_has_the_errno_that_the_rules_give) {
   });
   BOOST_TEST(strange.check(strange.transfer(OpKind::write, 8)) == Refusal::no_capability);
   BOOST_TEST(strange.errno_of(Refusal::no_capability) == fi_err::kENOSYS);
-  BOOST_TEST(strange.errno_of(Refusal::bad_flags) ==
-             fi_err::kEBADFLAGS);  // all other codes stay those of the man pages
+  BOOST_TEST(strange.errno_of(Refusal::bad_flags) == fi_err::kEBADFLAGS);  // all other codes stay as in the man pages
 }
 
 BOOST_AUTO_TEST_CASE(flags_that_the_rules_do_not_admit_are_refused) {

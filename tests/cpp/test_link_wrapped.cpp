@@ -1,5 +1,5 @@
-// tests/cpp/test_link_wrapped.cpp: links that wrap the links of a real NIC (wrapping.hpp): one that delays and reorders
-// what arrives, and one that loses connections.
+// tests/cpp/test_link_wrapped.cpp: links that wrap the links of a real NIC (wrapping.hpp): a link that delays and
+// reorders frames, and a link that loses connections.
 #include <numeric>
 
 #include "messaging.hpp"

@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(test_full_multi_recv_buffer_is_retired_without_a_minimum) {
 }
 
 BOOST_AUTO_TEST_CASE(test_multi_recv_ends_with_its_last_message_under_way) {
-  // Messages finish in any order; the one that finishes last ends the buffer.
+  // Messages finish in any order; the last to finish ends the buffer.
   Unit unit;
   unit.give(multi_receive(16, 0, 101));
   Match first, second;

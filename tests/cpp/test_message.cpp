@@ -442,7 +442,7 @@ BOOST_AUTO_TEST_CASE(test_unordered_message_without_a_receive_is_tried_again_unt
       std::vector<std::byte> to(n);
       send(*pair.a->ep, pair.dest, from.data(), n, {.tag = 1});
       pair.until([&] { return pair.b->ep->port()->context().statistics().refused >= 3; }, "three refusals");
-      // A later message passes the one that finds no receive.
+      // A later message passes the message that finds no receive.
       receive(*pair.b->ep, to.data(), n, {.tag = 2});
       send(*pair.a->ep, pair.dest, from.data(), n, {.tag = 2, .context = 9});
       BOOST_TEST(pair.wait(pair.a.get()).entry.context == 9U);

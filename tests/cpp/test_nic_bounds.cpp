@@ -213,7 +213,7 @@ struct Stopped {
     const uint64_t tag = talker << 32 | next[talker]++;
     return send(*talkers[talker], pair.dest, &tag, 8, {.tag = tag, .context = 5}).refusal == Refusal::none;
   }
-  // The peer goes on: every read and every send ends, and the messages arrive, those of a talker in order.
+  // The peer goes on: every read and every send ends, and the messages arrive, each talker's in order.
   void go_on() {
     std::vector<uint64_t> came(kTalkers);
     uint64_t messages = 0, sent = 0, word = 0;

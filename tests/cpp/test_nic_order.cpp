@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(test_order_rules_follow_the_manual_page) {
   const auto sas = nic::order_rules(kSas, false);
   BOOST_TEST(sas.of(OpClass::send) == class_bit(OpClass::send));
   BOOST_TEST(sas.of(OpClass::write) == 0);
-  // FI_ORDER_WAR: writes, also those of atomics, do not pass reads, also those of atomics.
+  // FI_ORDER_WAR: writes, also of atomics, do not pass reads, also of atomics.
   const auto war = nic::order_rules(kWar, false);
   BOOST_TEST(war.of(OpClass::write) == (class_bit(OpClass::read) | class_bit(OpClass::atomic)));
   BOOST_TEST(war.of(OpClass::read) == 0);

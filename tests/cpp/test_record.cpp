@@ -1,4 +1,4 @@
-// tests/cpp/test_record.cpp: settings as bytes: what was written is read, what was damaged is refused with a text, and
+// tests/cpp/test_record.cpp: settings as bytes: written records are read, damaged records are refused with a text, and
 // versions of a table may differ.
 #include <set>
 

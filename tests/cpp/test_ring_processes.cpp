@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
     const size_t victim = random() % children.size();
     const auto [pid, id] = children[victim];
     kill(pid, SIGKILL);
-    const auto before_hearing = random() % 40;  // the others continue before the consumer knows of the death
+    const auto before_hearing = random() % 40;  // the other producers continue before the consumer knows of the death
     for (uint64_t i = 0; i < before_hearing;) {
       if (poll())
         ++i;

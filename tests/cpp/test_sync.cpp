@@ -132,7 +132,7 @@ BOOST_AUTO_TEST_CASE(test_lock_held_for_another_is_its_tokens) {
 // ---- events, semaphores, barriers
 // ------------------------------------------------------------------------------------
 
-// Two threads of the holder release at the same time: the second one must not free the lock of the next holder.
+// Two threads of the holder release at the same time: the second release must not free the lock of the next holder.
 BOOST_AUTO_TEST_CASE(test_lock_is_released_once) {
   TestWorld world;
   const Shared shared(Kind::lock);
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(test_barrier_lets_pass_when_all_have_come) {
     BOOST_TEST(first.outcome == Outcome::again);
     BOOST_TEST(second.outcome == Outcome::again);
     BOOST_TEST(run(shared, world, Op::look).call.value == 2U);
-    // The first one leaves and comes again: the numbers stay different.
+    // The first party leaves and comes again: the numbers stay different.
     first.call.op = Op::withdraw;
     BOOST_TEST(step(shared.object, first.call, world) == Outcome::done);
     BOOST_TEST(first.call.value == 0U);

@@ -1,4 +1,4 @@
-// tests/cpp/test_sync_undone.cpp: what is taken back: a party that leaves a barrier, records and locks that somebody
+// tests/cpp/test_sync_undone.cpp: calls taken back: a party that leaves a barrier, records and locks that somebody
 // took in vain; whose slot and seat it is; and who is woken.
 #include <fcntl.h>
 #include <sys/syscall.h>

@@ -314,7 +314,7 @@ BOOST_AUTO_TEST_CASE(test_a_replayed_greeting_opens_nothing) {
   first.say(hand.hello());
   wire::Greeting proof;
   BOOST_REQUIRE((hand.on(*first.hear(), &proof) == link::Handshake::Step::reply));
-  Rogue second(v);  // sends the first caller's messages, and those that it would have sent
+  Rogue second(v);  // sends the first caller's messages, also the unsent ones
   second.say(hand.hello());
   (void)second.hear();
   second.say(proof);
