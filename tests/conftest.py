@@ -55,7 +55,7 @@ def _no_fork() -> NoReturn:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The tests of weft.fi run on the general provider, and those of libfabric's semantics on a real libfabric's too
+    """The tests of weft.fi run on the general provider, and tests of libfabric's semantics on a real libfabric's too
     (tests/fi/real.py); or all on a strange one (tests/fi/strange.py)."""
     names = ["all", "general", "strange", "ofi", "ofi:tcp", "ofi:shm"]
     parser.addoption("--provider", choices=names, default="all", help="provider of tests/fi")

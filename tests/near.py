@@ -39,7 +39,7 @@ ALWAYS = ("meta/test_imports.py", "meta/test_file_length.py")
 
 
 def changed(since: str) -> list[str]:
-    """Files that differ from a commit, and those that git does not know yet."""
+    """Files that differ from a commit, and files that git does not know yet."""
     git = ["git", "-C", str(ROOT)]
     tracked = subprocess.run([*git, "diff", "--name-only", since, "--"], capture_output=True, text=True, check=True)
     new = subprocess.run(

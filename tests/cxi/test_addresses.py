@@ -32,7 +32,7 @@ def found(node: str | None = None, service: str | None = None, flags: int = 0, *
 
 
 class Opened:
-    """A domain, and what is opened on it; `close` closes all."""
+    """A domain, and the objects on it; `close` closes all."""
 
     def __init__(self, info: fi.Info) -> None:
         self.info = info

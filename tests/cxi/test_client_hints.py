@@ -113,13 +113,13 @@ def test_hints_of_a_c_program_get_an_offer(program: str) -> None:
         if hints.addr_format:  # the format that the previous call returned
             hints.addr_format = format_of_cxi if provider == "cxi" else fi.ADDR_STR
         found = fi.getinfo(version, hints=hints)
-        # libfabric asks every provider, the one whose domain the hints name and the others.
+        # libfabric asks every provider, not only the provider whose domain the hints name.
         of_provider = "cxi" if hints.domain_attr.name == "cxi0" else provider
         mine = [one for one in found if one.fabric_attr.prov_name == of_provider]
         assert mine, f"{program}: {provider} {hints}"
         for one in mine:
             assert one.caps & hints.caps == hints.caps
-            # MPICH ends where one of these differs from what it asked for.
+            # MPICH ends where one of these differs from its hints.
             for field in ("threading", "control_progress", "data_progress"):
                 wish = getattr(hints.domain_attr, field)
                 assert getattr(one.domain_attr, field) == wish or not wish

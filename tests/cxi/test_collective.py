@@ -94,7 +94,7 @@ def test_allreduce_gives_the_result_to_all(three: list[Member]) -> None:
 
 @pytest.mark.clause("cxi.coll.all-allreduce", "cxi.coll.barrier-form")
 def test_each_call_is_one_reduction_of_the_same_frames(three: list[Member]) -> None:
-    """Barrier, broadcast and reduce are forms of allreduce; a barrier is one that carries no data."""
+    """Barrier, broadcast and reduce are forms of allreduce; a barrier is an allreduce without data."""
     buf, group = np.zeros(1, "uint64"), [one.groups[0] for one in three]
     calls: list[Any] = [
         lambda one, g: one.ep.allreduce(buf, result=buf.copy(), coll_addr=g, op=fi.BOR),

@@ -37,7 +37,7 @@ class Crowd:
         self.late: list[Any] = []  # contexts of completions of messages that were refused at first
 
     def stop_all(self) -> None:
-        """Fill the receivers' queue by messages to the first of them, until all refuse what is sent to them."""
+        """Fill the receivers' queue by messages to the first of them, until all refuse messages."""
         patience = Patience(30.0)
         while not self.stats().stopped:
             self.receivers[0].trecv(bytearray(8), tag=1)

@@ -1,4 +1,4 @@
-"""What is counted at the target, and which atomics PCIe can do. fi_cxi(7) "Optimized RMA", "PCIe Atomics"."""
+"""Counts at the target, and the atomics that PCIe can do. fi_cxi(7) "Optimized RMA", "PCIe Atomics"."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_infos_of_a_nic_are_eight_in_this_order() -> None:
 
 @pytest.mark.clause("cxi.mr.allocated-with-odp")
 def test_infos_of_a_nic_are_sixteen_with_on_demand_paging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FI_CXI_ODP adds infos without FI_MR_ALLOCATED, after those with it."""
+    """FI_CXI_ODP adds infos without FI_MR_ALLOCATED, after the infos with it."""
     monkeypatch.setenv("FI_CXI_ODP", "1")
     half = [(AP, 8, 1), (A, 4, 1), (EP, 8, 1), (E, 4, 1), (AP, 8, 4), (A, 4, 4), (EP, 8, 4), (E, 4, 4)]
     assert rows() == [(protocol, *row) for protocol in (fi.PROTO_CXI, fi.PROTO_CXI_RNR) for row in half]

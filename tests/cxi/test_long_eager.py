@@ -61,7 +61,7 @@ def enter(world: World) -> bytes:
 
 
 def fed(world: World, tag: int, length: int) -> bool:
-    """Receives one message; whether its bytes are those of data_of()."""
+    """Receives one message; whether its bytes are data_of()'s."""
     node: Node = world.more["node"]
     room = np.zeros(length, np.uint8)
     node.ep.trecv(room, tag=tag)

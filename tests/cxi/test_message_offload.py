@@ -278,7 +278,7 @@ def test_counter_of_other_sends_waits_for_progress_of_the_program(target: Child,
         patience = Patience(CALL_S)
         while sender.ep.statistics().tx_pending:  # no progress of the program
             assert not patience.over
-        sender.ep.message_statistics()  # takes the lock under which the last one ended
+        sender.ep.message_statistics()  # takes the lock under which the last message ended
         assert cxi.cntr_wb_read(watched.word) == 0
         assert sender.wait(N)
         assert cxi.cntr_wb_read(watched.word) == N

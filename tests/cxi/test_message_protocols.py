@@ -35,7 +35,7 @@ def talkers(**more: Any) -> Iterator[tuple[Node, Node, int]]:
 
 
 def reached(sender: Node, receiver: Node, peer: int) -> None:
-    """All messages sent so far have arrived: an empty message behind them has. Takes that one."""
+    """All messages sent so far have arrived: an empty message behind them has. Takes the empty message."""
     sender.ep.tinject(b"", peer, MARK)
     while True:
         recvmsg(receiver, True, None, int(fi.PEEK | fi.COMPLETION), "mark", tag=MARK)
@@ -130,7 +130,7 @@ def test_later_releases_carry_2048_bytes_of_a_rendezvous(monkeypatch: pytest.Mon
 @kinds
 @pytest.mark.parametrize(("length", "in_command"), [(1, True), (8, True), (192, True), (193, False), (1000, False)])
 def test_small_message_without_inject_is_in_the_command(length: int, in_command: bool, tagged: bool) -> None:
-    """IDC: the bytes of the call are those of the message, although the NIC is told of the command later (FI_MORE)."""
+    """IDC: the message has the bytes of the call's time, although the NIC is told of the command later (FI_MORE)."""
     with talkers() as (sender, receiver, peer):
         payload, room = np.full(length, OLD, np.uint8), np.zeros(length, np.uint8)
         sendmsg(sender, tagged, payload, peer, int(fi.MORE | fi.COMPLETION), "s")

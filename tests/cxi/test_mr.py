@@ -446,7 +446,7 @@ def test_client_key_decides_which_resources_a_region_takes() -> None:
 def test_closed_regions_give_back_what_they_took(
     monkeypatch: pytest.MonkeyPatch, prov_key: bool, fork_safe: str
 ) -> None:
-    """Ordinary regions do so in the NIC, those of CXI_FORK_SAFE in the provider."""
+    """Ordinary regions do so in the NIC, regions under CXI_FORK_SAFE in the provider."""
     monkeypatch.setenv("CXI_FORK_SAFE", fork_safe)
     monkeypatch.setenv("FI_CXI_PROV_KEY_CACHE", "0")
     with limited(prov_key, ptes=4 + 2 * 1, les=1) as node:

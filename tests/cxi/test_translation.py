@@ -321,7 +321,7 @@ def test_nothing_is_kept_without_a_cache(
 def test_mappings_beyond_the_limits_of_the_cache_end(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: list[int], fork_safe: bool
 ) -> None:
-    """The one that was unused for longest ends first. The NIC lets go of mappings; with CXI_FORK_SAFE the provider."""
+    """The mapping unused for longest ends first. The NIC lets go of mappings; with CXI_FORK_SAFE the provider."""
     if fork_safe:
         monkeypatch.setenv("CXI_FORK_SAFE", "1")
     monkeypatch.setenv(name, value)
@@ -332,7 +332,7 @@ def test_mappings_beyond_the_limits_of_the_cache_end(
 
 
 def test_closed_domain_holds_no_cached_memory() -> None:
-    """A bytearray has no weak references, so that the domain holds what is mapped."""
+    """A bytearray has no weak references, so that the domain holds the mapped memory."""
     memory = bytearray(8)
     alone = sys.getrefcount(memory)
     with opened(prov_key=True) as node:

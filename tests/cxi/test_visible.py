@@ -99,7 +99,7 @@ def test_without_a_seed_completed_writes_are_in_memory(node: Node) -> None:
 
 
 def landings(monkeypatch: pytest.MonkeyPatch, order: int) -> set[tuple[bool, ...]]:
-    """Which packets of completed writes of eight packets were in memory, of those that had not landed altogether."""
+    """Which packets of completed writes of eight packets were in memory, of the writes that had not wholly landed."""
     found = set()
     for node, memory in seeds(monkeypatch, order):
         for _ in range(ROUNDS):
@@ -140,7 +140,7 @@ def test_ordered_write_packets_do_not_pass_the_last_one(monkeypatch: pytest.Monk
 def test_packets_of_messages_come_into_memory_in_any_order(
     monkeypatch: pytest.MonkeyPatch, expected: bool, threshold: int
 ) -> None:
-    """fi_cxi(7) "PCIe Ordering": any packet may be late, the last one may be there first; the completion tells."""
+    """fi_cxi(7) "PCIe Ordering": any packet may be late, the last may be there first; the completion tells."""
     monkeypatch.setenv("FI_CXI_RDZV_THRESHOLD", str(threshold))
     found = set()
     payload, room = np.ones(8 * PACKET, np.uint8), np.zeros(8 * PACKET, np.uint8)
@@ -254,7 +254,7 @@ def test_completed_high_rate_puts_arrive(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def adds(node: Node, flags: int, key: int, count: int) -> tuple[int, list[Any]]:
-    """Add 1 that many times, one after the other. Returns how many succeeded, and the errors of the others."""
+    """Add 1 that many times, one after the other. Returns how many succeeded, and the errors of the rest."""
     done, errors = 0, []
     for _ in range(count):
         one = np.ones(1, np.uint64)

@@ -55,7 +55,7 @@ def _real(item: pytest.Item) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests of libfabric's semantics on the general provider, and on those of a real libfabric."""
+    """Run tests of libfabric's semantics on the general provider, and on a real libfabric's providers."""
     asked = metafunc.config.getoption("--provider")
     if asked in ("general", "strange"):
         return

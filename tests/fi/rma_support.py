@@ -66,7 +66,7 @@ write_calls = pytest.mark.parametrize(("name", "call", "completes"), WRITES, ids
 
 def flush(initiator: Node, peer: int, key: int = KEY) -> None:
     """Wait for all earlier operations of the endpoint, by a fenced read."""
-    fence = fi.FENCE if PROVIDER.choose is None else 0  # a real library offers it to those that ask in their hints
+    fence = fi.FENCE if PROVIDER.choose is None else 0  # a real library offers it on request in the hints
     initiator.ep.readmsg(message(np.zeros(1, np.uint8), peer, 0, key, "flush"), fence | fi.COMPLETION)
     while initiator.wait()[0].op_context != "flush":
         pass

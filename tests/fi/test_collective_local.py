@@ -292,7 +292,7 @@ def test_set_that_is_not_closed_warns(node: Node) -> None:
 
 
 def test_address_removed_from_the_vector_stays_in_the_set(ten: fi.AddressVector) -> None:
-    """A set is a list of numbers; a join finds that one of them names nobody."""
+    """A set is a list of numbers; a join finds a number that names nobody."""
     with ten.av_set(fi.AvSetAttr(flags=fi.UNIVERSE)) as members:
         ten.remove(0)
         assert members.members == tuple(USED)

@@ -18,7 +18,7 @@ from weft import fi
     "mr.key.usable-at-peer",
 )
 def test_mr_prov_key_is_the_provider_s_choice() -> None:
-    """fi_mr(3) FI_MR_PROV_KEY: requested_key is ignored, even one that would be refused; fi_mr_key has the real one."""
+    """fi_mr(3) FI_MR_PROV_KEY: requested_key is ignored, even if it would be refused; fi_mr_key has the real key."""
     with pair(mr_mode=fi.MR_PROV_KEY) as (initiator, target, peer):
         parts = [memory(target) for _ in range(3)]
         regions = [target.reg(p, requested_key=k) for p, k in zip(parts, (5, 5, 1 << 70), strict=True)]

@@ -156,7 +156,7 @@ def test_messages_of_one_sender_arrive_in_order_whatever_their_lengths(tagged: b
 @pytest.mark.parametrize("length", [100, 10_000, 100_000])
 @pytest.mark.parametrize("first", ["receive", "message"])
 def test_message_longer_than_its_receive_is_cut(length: int, first: str, tagged: bool) -> None:
-    """fi_cq(3) FI_ETRUNC: len is what was stored, olen what did not fit; the sender succeeds."""
+    """fi_cq(3) FI_ETRUNC: len is the bytes stored, olen the bytes that did not fit; the sender succeeds."""
     with talkers() as duo:
         check_truncation(duo, tagged, first, length)
 
@@ -195,7 +195,7 @@ def test_closing_an_endpoint_discards_its_receives_and_messages() -> None:
 
 @kinds
 def test_directed_receive_takes_messages_of_its_source_alone(tagged: bool) -> None:
-    """fi_getinfo(3) FI_DIRECTED_RECV: the source is part of what is matched."""
+    """fi_getinfo(3) FI_DIRECTED_RECV: the source is a part of the match."""
     with talkers(CAPS | fi.DIRECTED_RECV) as (sender, receiver, peer):
         here, there = receiver.me, receiver.av.insert(sender.name)
         rooms = {who: np.zeros(8, np.uint8) for who in ("there", "any")}
@@ -429,7 +429,7 @@ def test_alias_receives(name: str) -> None:
 
 @pytest.mark.parametrize("method", ["send", "recv", "tsend", "trecv"])
 def test_flags_set_later_are_used(method: str) -> None:
-    """fi_endpoint(3) FI_SETOPSFLAG: with selective completion the new default decides what is reported."""
+    """fi_endpoint(3) FI_SETOPSFLAG: with selective completion the new default decides the reports."""
     with alone(cq_flags=int(fi.TRANSMIT | fi.RECV | fi.SELECTIVE_COMPLETION)) as node:
         side = fi.RECV if "recv" in method else fi.TRANSMIT
         node.ep.control(fi.SETOPSFLAG, int(side | fi.COMPLETION))

@@ -231,7 +231,7 @@ def test_rma_read_batch_fills_each_piece(duo: Duo) -> None:
 
 @pytest.mark.general("the man page's error number")
 def test_rma_batch_reports_the_status_of_each(duo: Duo) -> None:
-    """One bad descriptor fails the call's completion and itself; the others are done."""
+    """One bad descriptor fails the call's completion and itself; the other descriptors are done."""
     initiator, target, peer = duo
     memory = region(target)
     descs = np.zeros(3, fi.RMA_DESC)

@@ -96,7 +96,7 @@ class Browser:
 
 
 class Page:
-    """A page of a browser. `faults`: what its scripts threw and its console said; `requests`: what it asked for."""
+    """A page of a browser. `faults`: its scripts' exceptions and its console's lines; `requests`: its requests."""
 
     def __init__(self, browser: Browser, url: str) -> None:
         self._browser = browser
@@ -146,5 +146,5 @@ class Page:
         ]
 
     def _events(self) -> list[dict[str, Any]]:
-        self.value("0")  # what has happened before it has come
+        self.value("0")  # earlier events have come
         return [one for one in self._browser.events if one.get("sessionId") == self._session]

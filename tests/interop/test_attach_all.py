@@ -189,7 +189,7 @@ def test_rank_that_dies_during_the_exchange_is_named(tmp_path: Path) -> None:
 
 
 def test_rank_that_is_stopped_during_the_exchange_is_named(tmp_path: Path) -> None:
-    """SIGSTOP: the rank's memory is there, and the rank does not go on. The others have the error at their deadline."""
+    """SIGSTOP: the rank's memory is there, and the rank does not go on. The rest have the error at their deadline."""
     program = DIES.format(before="os.kill(os.getpid(), signal.SIGSTOP)", timeout=3)
     processes = [ranks.start(program, rank, 3, tmp_path / "store") for rank in range(3)]
     try:
@@ -204,7 +204,7 @@ def test_rank_that_is_stopped_during_the_exchange_is_named(tmp_path: Path) -> No
 
 
 def test_leaving_by_an_error_does_not_wait(tmp_path: Path) -> None:
-    """A rank that leaves its with block by an error ends its share at once; the others' accesses fail."""
+    """A rank that leaves its with block by an error ends its share at once; other ranks' accesses fail."""
     program = """
     try:
         with attach_all(weft.zeros(1)) as peers:

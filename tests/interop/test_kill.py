@@ -31,7 +31,7 @@ else:
 
 
 def test_rank_killed_at_any_instant_ends_no_other_and_is_named(rng: random.Random, tmp_path: Path) -> None:
-    """The others: TimedOut (it did not come), ConnectionReset (it came and died), or attached, and then closed."""
+    """The other ranks: TimedOut (it did not come), ConnectionReset (it came and died), or attached, and then closed."""
     for number in range(max(int(os.environ.get("WEFT_KILL_ROUNDS") or 0) // 4, 3)):
         folder = tmp_path / str(number)
         store = FileStore(folder)

@@ -1,4 +1,4 @@
-"""A checkout that was moved or copied builds its own sources, and not into the one that it came from."""
+"""A checkout that was moved or copied builds its own sources, and not into its original."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def arguments(docstring: str) -> list[str]:
 
 
 def parameters(node: ast.AST) -> set[str]:
-    """Names as in `Args:`. Of a class: those of its constructor, else of its methods (a base class), and its fields."""
+    """Names as in `Args:`. Of a class: of its constructor, else of its methods (a base class), and its fields."""
     if isinstance(node, ast.ClassDef):
         methods = [f for f in node.body if isinstance(f, ast.FunctionDef)]
         made = [f for f in methods if f.name in ("__init__", "__new__")]

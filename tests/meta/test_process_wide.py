@@ -49,7 +49,7 @@ _SYMBOL = re.compile(r"^[0-9a-f]{16} .{7} \.(?:t?bss|t?data)\S*\s+[0-9a-f]+\s+(?
 
 
 def variables(extension: str) -> set[str]:
-    """The variables in writable sections, as room::name; those of templates without their arguments."""
+    """The variables in writable sections, as room::name; variables of templates without their arguments."""
     symbols = subprocess.run(["objdump", "-tC", extension], capture_output=True, text=True, check=True).stdout
     found = set()
     for line in symbols.splitlines():

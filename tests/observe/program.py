@@ -212,7 +212,7 @@ def _many() -> None:
 
 
 def _children() -> None:
-    """A forked child, and one that is started with exec; each uses Weft."""
+    """A forked child, and a child started with exec; each uses Weft."""
     Talker().send(1)
     pid = os.fork()
     if pid == 0:

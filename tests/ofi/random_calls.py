@@ -57,7 +57,7 @@ class Call:
 
 @dataclass
 class Region:
-    """The region of this number, of those that are registered when the call is made."""
+    """The region of this number, of the regions that are registered when the call is made."""
 
     number: int
 

@@ -26,7 +26,7 @@ LARGEST = 16384  # bytes of a call: FI_OFI_RXM_BUFFER_SIZE
 
 
 class Member(Node):
-    """A node with an event queue, which knows the others."""
+    """A node with an event queue, which knows the other nodes."""
 
     eq: Any
     names: list[int]

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The watchdog of one call: nothing takes a tenth of it on an idle machine, and it stretches on a busy one.
 CALL_S = 60.0
 
-# The parts of the environment that decide what a NIC is: a child gets those that the test names, no others.
+# The parts of the environment that decide what a NIC is: a child gets only the parts that the test names.
 SETTINGS = ("WEFT_ENGINE", "WEFT_ISOLATION", "WEFT_CMA", "WEFT_MR_MODE")
 
 _living: set[Child] = set()

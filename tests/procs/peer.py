@@ -277,6 +277,6 @@ def _commands(fd: int, world: World) -> Iterator[tuple[Any, tuple[Any, ...]]]:
 
 
 if __name__ == "__main__":
-    import tests.procs.peer as peer  # the functions of the module that others import, not those of __main__
+    import tests.procs.peer as peer  # the functions of the module that others import, not of __main__
 
     peer.main(*map(int, sys.argv[1:4]))

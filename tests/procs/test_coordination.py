@@ -18,7 +18,7 @@ _names = itertools.count()
 
 
 class Crew:
-    """Processes on one path. The first makes the objects, and the others attach them."""
+    """Processes on one path. The first makes the objects, and the other processes attach them."""
 
     def __init__(self, path: str, children: list[Child]) -> None:
         self.path = path
@@ -160,7 +160,7 @@ def test_semaphore_admits_as_many_as_it_says(crew: Crew) -> None:
 
 
 def test_permit_that_a_process_gave_back_is_anybodys(crew: Crew) -> None:
-    """Whoever had it last: nobody waits, and nobody is woken for nothing."""
+    """After any last holder: nobody waits, and nobody is woken for nothing."""
     semaphore = crew.thing("Semaphore", 2)
     for _ in range(3):
         for child in (crew.first, *crew.others):
@@ -324,7 +324,7 @@ def test_wait_until_sees_every_kind_of_write(crew: Crew, wait: str) -> None:
 
 @pytest.mark.parametrize("wait", ["wait_until", "await_until"])
 def test_wait_for_an_element_leaves_its_owner_in_peace(crew: Crew, wait: str) -> None:
-    """Also for one that is not the first: 50 looks at first, then some requests while it sleeps."""
+    """Also for an element that is not the first: 50 looks at first, then some requests while it sleeps."""
     cells = crew.array((4, 4), "i4")
     owner, waiter, _ = crew.children
     owner.call(facts.write, cells, (0, 0), 7)

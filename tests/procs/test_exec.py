@@ -160,7 +160,7 @@ SETTINGS = {
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("how", ["plain", "inheritable", "bare-child"])
 def test_exec_of_the_owner_ends_its_peers_writes(how: str, settings: dict[str, str], owners: Any) -> None:
-    """The writes under way and those that follow end with an error; the next program's memory is its own."""
+    """The writes under way and later writes end with an error; the next program's memory is its own."""
     owner = owners(WEFT_ENGINE="thread")
     with Child(**settings) as initiator:
         assert initiator.call(reach, owner.name) == 0

@@ -217,7 +217,7 @@ def test_fork_child_does_not_hide_its_parents_death(settings: dict[str, str]) ->
             victim.wait()
             os.kill(idle, 0)  # it lives
             deadline = time.monotonic() + 20
-            while leftovers.sockets(name):  # until the child, which may not have run yet, has closed what it inherited
+            while leftovers.sockets(name):  # until the child, which may not have run yet, has closed its copies
                 assert time.monotonic() < deadline, leftovers.sockets(name)
                 time.sleep(0.01)
             while survivor.call(write_once, name) != fi.ECONNREFUSED:

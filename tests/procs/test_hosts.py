@@ -453,7 +453,7 @@ print("done", flush=True)
 
 
 def test_remote_array_goes_on_with_its_successor_across_hosts(wire: Wire) -> None:
-    """reattach(ticket) over tcp: after replace(), after resize(), and with a new owner after the old one was killed."""
+    """reattach(ticket) over tcp: after replace(), after resize(), and with a new owner after the old owner's death."""
     owners = [wire.run("a", CHANGING_OWNER, wire.ip["a"], SECRET, "7654")]
 
     def ticket() -> str:

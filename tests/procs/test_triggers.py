@@ -140,7 +140,7 @@ def _lost(side: Side, to: int) -> bool:
 
 @pytest.mark.kill
 def test_process_killed_with_work_leaves_nothing_behind() -> None:
-    """Its work is gone; whoever writes there learns of the death as always, and another process answers."""
+    """Its work is gone; a writer there learns of the death as always, and another process answers."""
     asker = Asker()
     with Child() as victim, Child() as heir:
         first = victim.call(open_answering, asker.side.name)

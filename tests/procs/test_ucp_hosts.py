@@ -1,4 +1,4 @@
-"""weft.ucp between hosts: two network namespaces; a host that is lost, and one that comes back."""
+"""weft.ucp between hosts: two network namespaces; a host that is lost, and a host that comes back."""
 
 from __future__ import annotations
 

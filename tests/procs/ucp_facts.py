@@ -185,7 +185,7 @@ def fence_orders_what_comes_after_behind_what_came_before(pair: Pair) -> None:
         while remote.bytes(LARGE, LARGE + 8) != bytes([round_] * 8):
             assert time.monotonic() < deadline
             pair.worker.progress()
-        assert remote.bytes(0, LARGE) == data.tobytes()  # the flag is there: so is what was put before the fence
+        assert remote.bytes(0, LARGE) == data.tobytes()  # the flag is there: so are the bytes put before the fence
         settle(pair.ep.flush_nbx())
     remote.close()
 

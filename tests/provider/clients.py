@@ -36,7 +36,7 @@ class Mpi:
                 pytest.skip(f"{self.name} is not installed: {one} is missing (make clients)")
 
     def environment(self, provider: str, **more: str) -> dict[str, str]:
-        """As `weft run` makes it; this library is the one that programs of the same ABI get."""
+        """As `weft run` makes it; programs of the same ABI get this library."""
         env = support.environment(provider, support.SYSTEM if support.libfabric(support.SYSTEM) else support.MPICH)
         env["LD_LIBRARY_PATH"] = str(self.prefix / "lib")
         return env | self.more | more

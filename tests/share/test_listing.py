@@ -95,7 +95,7 @@ def test_names_of_kept_arrays_name_maker_and_keeper(own_owner: Owner, keeping: N
 
 
 def test_names_survive_strange_answers(name: Any) -> None:
-    """A process of the same user that answers nonsense, and one that hangs up."""
+    """Processes of the same user: one answers nonsense, another hangs up."""
     server = NameServer()
     server.publish(name("no-ticket"), "nonsense", "nonsense")
     server.publish(name("no-info"), "weft-ticket:AAAA", '["since"]')

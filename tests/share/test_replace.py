@@ -401,7 +401,7 @@ def test_pickled_array_reattaches_in_a_worker(node: weft.Node, name: Any) -> Non
 
 
 def test_call_that_began_before_another_task_reattached_says_replaced() -> None:
-    """The call fails on the old region when the array is already the new one, which is not closed."""
+    """The call fails on the old region when the array is already the new array, which is not closed."""
     with Owner("late-", WEFT_ISOLATION="strict") as owner, weft.open() as node:
         owner.tell("s = node.share(np.zeros(4), 'late-table')")
         t = node.attach("late-table")

@@ -242,7 +242,7 @@ def test_key_outlives_its_packed_buffer_and_not_its_region(rig: Rig) -> None:
     ucp.memh_buffer_release(packed)
     assert rig.put(b"x", memh.address, rkey) is OK
     memh.unmap()
-    again = [rig.alloc() for _ in range(4)]  # one region lies where the old one lay
+    again = [rig.alloc() for _ in range(4)]  # one region lies where the old region lay
     assert rig.put(b"x", rkey.address, rkey) is IO_ERROR
     assert not any(any(found.memory) for found in again)
     rkey.destroy()
