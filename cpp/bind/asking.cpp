@@ -2,7 +2,7 @@
 #include "bind/asking.hpp"
 
 #include <algorithm>
-#include <system_error>
+#include <exception>
 #include <thread>
 
 #include "bind/signatures.hpp"
@@ -285,7 +285,7 @@ void call_elsewhere(PyObject* self, const char* method) {
     });
     const ReleasedGil released;
     caller.join();
-  } catch (const std::system_error&) {  // no thread: the next attempt tries again
+  } catch (const std::exception&) {  // no thread, or no memory: the next attempt tries again
   }
 }
 

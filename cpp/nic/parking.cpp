@@ -219,7 +219,7 @@ void Parking::cancel(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
     result.call.value = 1;
     break;
   }
-  if ((request.flags & wire::kCallGivenUp) != 0) give_back(*peer, frame, request);
+  if ((request.flags & wire::kCallGivenUp) != 0 && give_back(*peer, frame, request)) result.call.value = 1;
   answer(peer, frame, result, room);
 }
 
@@ -227,7 +227,8 @@ void Parking::cancel(const std::shared_ptr<link::Peer>& peer, const wire::Frame&
 void Parking::note(const link::Peer& peer, const wire::CallRequest& request, const Result& result,
                    std::span<const std::byte> in, std::span<const std::byte> out) noexcept try {
   const bool done = result.status == Status::ok && result.outcome == sync::Outcome::done;
-  const bool open = result.outcome == sync::Outcome::again || result.outcome == sync::Outcome::canceled;
+  const bool open = result.outcome == sync::Outcome::again || result.outcome == sync::Outcome::busy ||
+                    result.outcome == sync::Outcome::canceled;
   if ((request.flags & wire::kCallWatch) != 0 || (!done && !open)) return;
   wire::CallRequest undo;
   std::span<const std::byte> record;
@@ -251,6 +252,8 @@ void Parking::note(const link::Peer& peer, const wire::CallRequest& request, con
     record = in;
   } else if (open && call.op == sync::Op::free_slot) {
     by(sync::Op::free_slot, request.a, 2);
+  } else if (open && call.op == sync::Op::release) {
+    by(sync::Op::release, request.a, 0);
   } else if (open && call.op == sync::Op::wait && call.state != 0) {  // a party that has come to a barrier
     by(sync::Op::withdraw, 0, 0);
     undo.state = call.state;
@@ -275,15 +278,16 @@ void Parking::note(const link::Peer& peer, const wire::CallRequest& request, con
 } catch (const std::bad_alloc&) {
 }
 
-void Parking::give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept {
+bool Parking::give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept {
   const auto of = noted_.find(peer.number);
-  if (of == noted_.end() || request.a == 0) return;
+  if (of == noted_.end() || request.a == 0) return false;
   const auto one = std::ranges::find_if(of->second.all, [&](const Noted& noted) {
     return noted.id == request.a && noted.undo.token == token_of(peer, request);
   });
-  if (one == of->second.all.end()) return;
+  if (one == of->second.all.end()) return false;
   one->id = 0;
   run_alone(frame, one->undo, one->record);
+  return true;
 }
 
 // A call by this NIC itself, parked until it can be done.

@@ -104,7 +104,8 @@ class Parking final {
             std::span<const std::byte> payload);
   void note(const link::Peer& peer, const wire::CallRequest& request, const Result& result,
             std::span<const std::byte> in, std::span<const std::byte> out) noexcept;
-  void give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept;
+  // False: nothing is remembered of the call.
+  bool give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept;
   void run_alone(const wire::Frame& frame, wire::CallRequest request, std::span<const std::byte> record) noexcept;
   std::list<Parked>::iterator drop(std::list<Parked>::iterator at) noexcept;
   bool remember(const link::Peer& peer, const wire::Frame& frame, uint64_t token);

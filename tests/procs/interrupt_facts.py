@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +225,33 @@ def cut_put(_: Any, name: str, rounds: int, seed: int, nbytes: int) -> list[int]
             certain.append(number)
     queue.put(b"\xff\xff\xff\xff" * (nbytes // 4), timeout=_PATIENCE_S)
     return certain
+
+
+def end_loops(_: Any, name: str, call: str, rounds: int, seed: int) -> list[int]:
+    """Event loops that end while their tasks wait. What the tasks that had their turn took is released, or returned."""
+    rng, thing = _start(seed), things[name]
+    items: list[bytes] = []
+
+    async def wait() -> list[asyncio.Task[Any]]:
+        tasks = [asyncio.create_task(getattr(thing, call)()) for _ in range(3)]
+        await asyncio.sleep(rng.uniform(0, 2e-3))
+        if rng.random() < 0.3:
+            time.sleep(1e-3)  # answers come meanwhile, and nobody reads them
+        return tasks
+
+    for _round in range(rounds):
+        for task in asyncio.run(wait()):
+            if task.cancelled():
+                continue
+            if call == "aget":
+                items.append(task.result())
+            else:
+                thing.release()
+    return [int.from_bytes(item[:4], "little") for item in items]
+
+
+def get_rest(_: Any, name: str, count: int) -> list[int]:
+    return [int.from_bytes(things[name].get(timeout=_PATIENCE_S)[:4], "little") for _ in range(count)]
 
 
 def cut_barrier(_: Any, name: str, rounds: int, seed: int) -> None:

@@ -75,6 +75,35 @@ def test_items_come_once_though_one_of_two_takers_is_interrupted(crew: Crew, nby
     owner.call(facts.finish)
 
 
+def test_lock_is_free_after_event_loops_that_ended_while_tasks_waited(crew: Crew) -> None:
+    owner, other = crew.children
+    name = crew.thing("Lock")
+    owner.call(facts.begin, "take_and_give", name, SEED)
+    other.call(facts.end_loops, name, "aacquire", ROUNDS, SEED, timeout=600)
+    owner.call(facts.finish)
+    assert all(crew.all(facts.take_lock, name))
+
+
+def test_permits_are_all_there_after_event_loops_that_ended_while_tasks_waited(crew: Crew) -> None:
+    owner, other = crew.children
+    name = crew.thing("Semaphore", 1)
+    owner.call(facts.begin, "take_and_give", name, SEED)
+    other.call(facts.end_loops, name, "aacquire", ROUNDS, SEED, timeout=600)
+    owner.call(facts.finish)
+    assert owner.call(facts.value_of, name) == 1
+
+
+@pytest.mark.parametrize("nbytes", [64, 40_000])
+def test_items_come_once_though_event_loops_end_while_tasks_wait(crew: Crew, nbytes: int) -> None:
+    owner, other = crew.children
+    name = crew.thing("Queue", 2, nbytes=nbytes)
+    owner.call(facts.begin, "put_numbers", name, nbytes, 3 * ROUNDS)
+    found = other.call(facts.end_loops, name, "aget", ROUNDS, SEED, timeout=600)
+    found += other.call(facts.get_rest, name, 3 * ROUNDS - len(found), timeout=600)
+    assert sorted(found) == list(range(3 * ROUNDS))
+    owner.call(facts.finish)
+
+
 @pytest.mark.parametrize("nbytes", [64, 40_000])
 def test_items_are_put_once_or_not_at_all_if_puts_are_interrupted(crew: Crew, nbytes: int) -> None:
     owner, other = crew.children

@@ -7,6 +7,7 @@ TURN_EVERY-th such operation the task yields to the loop once, so that other tas
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from ... import _process, errors, fi
@@ -20,6 +21,7 @@ __all__ = ["LoopLane"]
 
 TURN_EVERY = 64
 QUEUE_SIZE = 1024
+_ATTEMPTS = 100
 
 
 class _Wait:
@@ -52,20 +54,33 @@ class LoopLane(Lane):
             super().close()
             raise
 
-    async def start(self, post: Post) -> _Wait:
-        """Post one operation, for `finished`."""
+    def _try_to_post(self, post: Post) -> _Wait | None:
+        """None: the queue is full, until operations under way end."""
         wait = _Wait()
         self._pending.add(wait)
-        while True:
-            try:
-                post(self.ep, wait)
-                return wait
-            except errors.Again:  # the queue is full: let operations under way end
-                self._drain()
-                await asyncio.sleep(MANUAL_POLL_S)
-            except BaseException:
-                self._pending.discard(wait)
+        try:
+            post(self.ep, wait)
+        except BaseException as failed:
+            self._pending.discard(wait)
+            if not isinstance(failed, errors.Again):
                 raise
+            self._drain()
+            return None
+        return wait
+
+    async def start(self, post: Post) -> _Wait:
+        """Post one operation, for `finished`."""
+        while (wait := self._try_to_post(post)) is None:
+            await asyncio.sleep(MANUAL_POLL_S)
+        return wait
+
+    def start_now(self, post: Post) -> _Wait:
+        """`start` without a turn of the loop. Raises Again if the queue stays full for 0.1 s."""
+        for _attempt in range(_ATTEMPTS):
+            if (wait := self._try_to_post(post)) is not None:
+                return wait
+            time.sleep(MANUAL_POLL_S)
+        raise errors.Again("the queue of the event loop's lane stays full\n  try: fewer calls at a time")
 
     async def finished(self, wait: _Wait, timeout: float) -> bool:
         """Wait at most so many seconds for an operation that was started. Raises FailedOperation."""

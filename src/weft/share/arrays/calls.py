@@ -10,6 +10,7 @@ completion queue, or its event loop watches the queue's descriptor.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
@@ -40,8 +41,8 @@ __all__ = [
     "Request",
     "aask",
     "ask",
+    "do_eventually",
     "identity",
-    "later",
 ]
 
 PARK, WATCH, CANCEL, MAPPED, GIVEN_UP = 1, 2, 4, 8, 16
@@ -234,15 +235,32 @@ class APosted:
             raise explain(self._array, failed.entry, self._what) from None
         return Answer.parse(self._call.answer) if done else None
 
-    def abandon(self) -> None:
-        """End the call in a task of its own: the present task may be canceled."""
-        loop = self._lane._loop
-        if not loop.is_closed():
-            _background(loop, _undo(self, None))
+    def abandon(self, undo: Callable[[Answer], Any] | None = None) -> None:
+        """Give the call up without an await: the task is being canceled, and its loop may end at once.
 
-    async def give_up(self) -> None:
-        """Give the call up, because the owner is stopped: when the owner continues, its NIC undoes the call."""
-        await self._lane.start(self._call.canceling(GIVEN_UP).post)
+        Args:
+            undo: Returns an awaitable that undoes an answer. Needed if the NIC had forgotten the call, which takes
+                many calls of other threads meanwhile, and the loop goes on.
+        """
+        try:
+            given_up, giving_up = self.give_up()
+        except errors.FabricError:
+            return  # the object has ended
+        if undo is not None and not self._lane._loop.is_closed():
+            _background(self._lane._loop, self._undo(undo, given_up, giving_up))
+
+    async def _undo(self, undo: Callable[[Answer], Any], given_up: Any, giving_up: _Call) -> None:
+        with contextlib.suppress(errors.FabricError, FailedOperation):  # the object has ended
+            if not await self._lane.finished(given_up, _CANCEL_S) or Answer.parse(giving_up.answer).value:
+                return
+            late = await self.wait(_CANCEL_S)
+            if late is not None and (late.outcome == DONE or late.state):
+                await undo(late)
+
+    def give_up(self) -> tuple[Any, _Call]:
+        """Have the owner's NIC end the call, and undo what the call did: at once, or when its process continues."""
+        giving_up = self._call.canceling(GIVEN_UP)
+        return self._lane.start_now(giving_up.post), giving_up
 
     async def end(self, patience: float = _CANCEL_S) -> Answer:
         """Cancel the call, if it has no answer yet. Returns the answer: the call's own, or that of the cancellation.
@@ -254,7 +272,7 @@ class APosted:
                 canceled = await self._lane.start(canceling.post)
                 answered = await self._lane.finished(canceled, patience) and await self.wait(patience) is not None
                 if not answered and not self._wait.done:
-                    await self.give_up()
+                    self.give_up()
                     return _CANCELED_ANSWER
             except FailedOperation as failed:
                 raise explain(self._array, failed.entry, self._what) from None
@@ -293,7 +311,7 @@ async def aask(
             if waits:
                 await posted.wait(RENEW_S if left is None else min(left, RENEW_S))
             elif await posted.wait(30.0 if node.timeout is None else node.timeout) is None:
-                await posted.give_up()
+                posted.give_up()
                 raise unanswered(array, what, node.timeout)
             # The owner may park the call for as long as the caller may wait.
             left = _LONG_S if deadline is None else max(deadline - loop.time(), 0.0)
@@ -301,8 +319,7 @@ async def aask(
         except errors.FabricError:
             raise
         except BaseException:
-            # Not in this task, which is being canceled.
-            _background(loop, _undo(posted, undo))
+            posted.abandon(undo)
             raise
         if answer.outcome not in (AGAIN, CANCELED):
             return answer
@@ -314,11 +331,19 @@ async def aask(
             pause = min(pause * 2, _PAUSE_S_MAX)
 
 
-def later(work: Any) -> None:
-    """Let a coroutine go on in a task of its own, on the running loop: the present task may be canceled."""
+def do_eventually(array: Attached, what: str, request: Request) -> None:
+    """Have the owner's NIC do a call that gives something back, as soon as it can. Nobody waits for an answer.
+
+    Raises the errors of posting: the object has ended.
+    """
     import asyncio
 
-    _background(asyncio.get_running_loop(), work)
+    node = array._node
+    assert node is not None
+    call = _Call(array, what, request)
+    lane = node._loop_lane(asyncio.get_running_loop(), what)
+    lane.start_now(call.post)
+    lane.start_now(call.canceling(GIVEN_UP).post)  # if the call was not possible, the NIC keeps it
 
 
 _background_tasks: set[Any] = set()
@@ -328,12 +353,3 @@ def _background(loop: Any, work: Any) -> None:
     task = loop.create_task(work)
     _background_tasks.add(task)
     task.add_done_callback(_background_tasks.discard)
-
-
-async def _undo(posted: APosted, undo: Callable[[Answer], Any] | None) -> None:
-    try:
-        late = await posted.end()
-        if undo is not None and (late.outcome == DONE or late.state):
-            await undo(late)
-    except errors.FabricError:
-        pass  # the object has ended

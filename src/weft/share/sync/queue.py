@@ -252,13 +252,13 @@ class Queue(SyncObject, _nic.QueueCore):
             if found.outcome == AGAIN:
                 raise self._full("aput", patience)
             return
-        found = await self._ado("aput", _RESERVE, nbytes, kind, timeout=patience, undo=self._aunreserve)
+        found = await self._ado("aput", _RESERVE, nbytes, kind, timeout=patience, undo=self._agive_up)
         if found.outcome == AGAIN:
             raise self._full("aput", patience)
         try:
             await self._array.at[found.value2 : found.value2 + nbytes].awrite(np.frombuffer(data, np.uint8))
         except BaseException:
-            calls.later(self._agive_up(found.value))  # not in this task, which may be being canceled
+            self._give_back(found.value)
             raise
         await self._ado("aput", _COMMIT, found.value)
 
@@ -275,15 +275,15 @@ class Queue(SyncObject, _nic.QueueCore):
             if found.outcome == AGAIN:
                 raise self._empty("aget", patience)
             return self._unpack(found.data, found.value3, target, None, "aget")
-        found = await self._ado("aget", _CLAIM, timeout=patience, undo=self._aunclaim)
+        found = await self._ado("aget", _CLAIM, timeout=patience, undo=self._aput_first)
         if found.outcome == AGAIN:
             raise self._empty("aget", patience)
         try:
             data = (await self._array.at[found.value2 : found.value2 + found.state].aread()).tobytes()
         except BaseException:
-            calls.later(self._aput_first(found.value))
+            self._give_back(found.value, _FIRST_AGAIN)
             raise
-        await self._ado("aget", _FREE, found.value)
+        self._give_back(found.value)  # not awaited: the task may be canceled, and the item would be nobody's
         return self._unpack(data, found.value3, target, None, "aget")
 
     async def _aput_back(self, late: Answer) -> None:
@@ -292,23 +292,21 @@ class Queue(SyncObject, _nic.QueueCore):
             if back.outcome != DONE:  # others have filled the queue: the next get() of this handle
                 self._keep(late.value3, late.data)
 
-    async def _aunclaim(self, late: Answer) -> None:
+    async def _aput_first(self, late: Answer) -> None:
         if late.outcome == DONE:
-            await self._aput_first(late.value)
+            self._give_back(late.value, _FIRST_AGAIN)
 
-    async def _aput_first(self, slot: int) -> None:
-        """Make the record of a claimed slot the next one, as soon as there is room for it."""
-        with contextlib.suppress(errors.FabricError):
-            await self._ado("aget", _FREE, slot, _FIRST_AGAIN, timeout=None)
-
-    async def _aunreserve(self, late: Answer) -> None:
+    async def _agive_up(self, late: Answer) -> None:
         if late.outcome == DONE:
-            await self._agive_up(late.value)
+            self._give_back(late.value)
 
-    async def _agive_up(self, slot: int) -> None:
-        """Free a reserved slot that was not filled."""
-        with contextlib.suppress(errors.FabricError):
-            await self._ado("aput", _FREE, slot)
+    def _give_back(self, slot: int, how: int = 0) -> None:
+        """Free a slot, without a turn of the loop: it may end, or be canceling this task."""
+        with contextlib.suppress(errors.FabricError):  # the queue has ended
+            if self._mapped and self._do("queue", _FREE, slot, how).outcome != AGAIN:
+                return
+            request = calls.Request(_FREE, calls.MAPPED if self._mapped else 0, slot, how)
+            calls.do_eventually(self._array, "queue", request)
 
     # ---- items ------------------------------------------------------------------------------------------------------
 
