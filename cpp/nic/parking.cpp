@@ -191,6 +191,8 @@ std::list<Parking::Parked>::iterator Parking::drop(std::list<Parked>::iterator a
   if (at->peer) {
     const auto of_peer = per_peer_.find(at->peer->number);
     if (of_peer != per_peer_.end() && --of_peer->second == 0) per_peer_.erase(of_peer);
+  } else if (const auto of = alone_.find(at->given_up_by); of != alone_.end() && --of->second == 0) {
+    alone_.erase(of);
   }
   const auto next = parked_.erase(at);
   count_.store(parked_.size(), std::memory_order_relaxed);
@@ -285,19 +287,31 @@ bool Parking::give_back(const link::Peer& peer, const wire::Frame& frame, const 
     return noted.id == request.a && noted.undo.token == token_of(peer, request);
   });
   if (one == of->second.all.end()) return false;
+  // A peer could fill a queue, and put records back into it for ever.
+  if (const auto waits = alone_.find(peer.number); waits != alone_.end() && waits->second >= kAlonePerPeer)
+    return false;
   one->id = 0;
-  run_alone(frame, one->undo, one->record);
+  run_alone(peer.number, frame, one->undo, one->record);
   return true;
 }
 
 // A call by this NIC itself, parked until it can be done.
-void Parking::run_alone(const wire::Frame& frame, wire::CallRequest request,
+void Parking::run_alone(uint64_t peer, const wire::Frame& frame, wire::CallRequest request,
                         std::span<const std::byte> record) noexcept {
   if (!waits(run(nullptr, frame, request, record, {}, true))) return;
   try {
-    parked_.push_back({nullptr, frame, request, {record.begin(), record.end()}});
+    parked_.push_back({.peer = nullptr,
+                       .frame = frame,
+                       .request = request,
+                       .payload = {record.begin(), record.end()},
+                       .given_up_by = peer});
   } catch (const std::bad_alloc&) {  // what is to go back stays taken
     return;
+  }
+  try {
+    ++alone_[peer];
+  } catch (const std::bad_alloc&) {  // the call is not counted
+    parked_.back().given_up_by = 0;
   }
   nic_->table().parked().fetch_add(1, std::memory_order_seq_cst);
   count_.store(parked_.size(), std::memory_order_relaxed);
@@ -395,7 +409,7 @@ void Parking::on_peer_down(const link::Peer& peer) noexcept {
       wire::CallRequest request;
       request.op = static_cast<uint16_t>(sync::Op::gone);
       request.token = at->second.token;
-      run_alone(at->second.frame, request, {});
+      run_alone(peer.number, at->second.frame, request, {});
       at = sessions_.erase(at);
     }
     count_.store(parked_.size(), std::memory_order_relaxed);

@@ -42,6 +42,7 @@ class Parking final {
   static constexpr size_t kParkedMax = 16384;
   static constexpr size_t kSessionsPerPeerMax = 4096;
   static constexpr size_t kNotedPerPeer = 128;  // more calls of a peer than can be under way at once
+  static constexpr size_t kAlonePerPeer = 256;  // calls given up by a peer that this NIC cannot undo yet
 
   explicit Parking(Nic* nic) noexcept : nic_(nic) {}
   Parking(const Parking&) = delete;
@@ -70,6 +71,7 @@ class Parking final {
     wire::CallRequest request;
     std::vector<std::byte> payload;
     uint64_t look_every_ns = 0, look_at_ns = kNever;  // of a watch
+    uint64_t given_up_by = 0;                         // Peer::number, without `peer`
   };
   // An object on which this process has called for a peer.
   struct Session {
@@ -104,9 +106,10 @@ class Parking final {
             std::span<const std::byte> payload);
   void note(const link::Peer& peer, const wire::CallRequest& request, const Result& result,
             std::span<const std::byte> in, std::span<const std::byte> out) noexcept;
-  // False: nothing is remembered of the call.
+  // False: nothing is remembered of the call, or the peer has given up too many.
   bool give_back(const link::Peer& peer, const wire::Frame& frame, const wire::CallRequest& request) noexcept;
-  void run_alone(const wire::Frame& frame, wire::CallRequest request, std::span<const std::byte> record) noexcept;
+  void run_alone(uint64_t peer, const wire::Frame& frame, wire::CallRequest request,
+                 std::span<const std::byte> record) noexcept;
   std::list<Parked>::iterator drop(std::list<Parked>::iterator at) noexcept;
   bool remember(const link::Peer& peer, const wire::Frame& frame, uint64_t token);
   static uint64_t token_of(const link::Peer& peer, const wire::CallRequest& request) noexcept;
@@ -117,6 +120,7 @@ class Parking final {
   Nic* nic_;
   std::list<Parked> parked_;
   std::unordered_map<uint64_t, size_t> per_peer_;     // by Peer::number: parked calls
+  std::unordered_map<uint64_t, size_t> alone_;        // by Peer::number: given up, and parked by this NIC itself
   std::unordered_map<uint64_t, Session> sessions_;    // by a hash of peer, object and token
   std::unordered_map<uint64_t, size_t> sessions_of_;  // by Peer::number
   std::unordered_map<uint64_t, NotedOfPeer> noted_;   // by Peer::number

@@ -303,6 +303,36 @@ BOOST_AUTO_TEST_CASE(test_a_peer_has_a_limited_number_of_parked_calls) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(test_a_peer_gives_up_a_limited_number_of_calls_that_must_wait) {
+  constexpr Path kStrict[] = {Path::strict};
+  on_paths(kStrict, [](Pair& pair) {
+    (void)sync::create(pair.memory, sync::Kind::queue, 2, 64, 0);
+    const auto text = pattern(10);
+    const auto done = [&](const Asked& asked) {
+      BOOST_TEST(pair.wait().error == 0);
+      return answer_of(asked);
+    };
+    for (int i = 0; i < 2; ++i) (void)done(ask(pair, request_of(sync::Op::put), 0, text));
+    (void)done(ask(pair, request_of(sync::Op::get), 0, {}, 1, 64));
+    (void)done(ask(pair, request_of(sync::Op::put), 0, text));  // full, and a record was got: one can be put back
+    uint64_t kept = 0;
+    for (uint64_t id = 1; id <= nic::Parking::kAlonePerPeer + 50; ++id) {
+      const Asked put = ask(pair, request_of(sync::Op::put_back, 0, id), 0, text);
+      BOOST_TEST(static_cast<Outcome>(done(put).outcome) == Outcome::again);
+      CallRequest give_up = request_of(sync::Op::put_back, wire::kCallCancel | wire::kCallGivenUp);
+      give_up.a = id;
+      const Asked given_up = ask(pair, give_up);
+      kept += done(given_up).value;
+    }
+    BOOST_TEST(kept == nic::Parking::kAlonePerPeer);
+    BOOST_TEST(pair.b->nic().table().parked().load() == nic::Parking::kAlonePerPeer);
+    const Asked got = ask(pair, request_of(sync::Op::get), 0, {}, 1, 64);  // room for one of the records
+    BOOST_TEST(static_cast<Outcome>(done(got).outcome) == Outcome::done);
+    BOOST_TEST(poll_until([&] { return pair.b->nic().table().parked().load() == nic::Parking::kAlonePerPeer - 1; },
+                          [&] { pair.b->progress(); }));
+  });
+}
+
 #if !defined(WEFT_TEST_NO_FORK)
 BOOST_AUTO_TEST_CASE(test_lost_peer_gives_back_what_was_taken_for_it) {
   for (const Path path : {Path::strict, Path::tcp}) {
