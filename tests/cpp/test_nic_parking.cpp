@@ -303,6 +303,32 @@ BOOST_AUTO_TEST_CASE(test_a_peer_has_a_limited_number_of_parked_calls) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(test_call_that_is_given_up_while_another_changes_the_object_is_done_then) {
+  constexpr Path kStrict[] = {Path::strict};
+  on_paths(kStrict, [](Pair& pair) {
+    const sync::Object object = sync::create(pair.memory, sync::Kind::semaphore, 0, 8, 0);
+    object.head->word.store(sync::holder_word({static_cast<uint32_t>(::getpid()), 0}, false));  // the guard is held
+    const Asked release = ask(pair, [] {
+      CallRequest r = request_of(sync::Op::release, 0, 5);
+      r.a = 1;
+      return r;
+    }());
+    BOOST_TEST(pair.wait().error == 0);
+    BOOST_TEST(outcome_of(release) == Outcome::again);
+    CallRequest give_up = request_of(sync::Op::release, wire::kCallCancel | wire::kCallGivenUp);
+    give_up.a = 5;
+    const Asked given_up = ask(pair, give_up);
+    BOOST_TEST(pair.wait().error == 0);
+    BOOST_TEST(answer_of(given_up).value == 1U);
+    BOOST_TEST(pair.b->nic().table().parked().load() == 1U);
+    object.head->word.store(0);
+    BOOST_TEST(poll_until([&] { return pair.b->nic().table().parked().load() == 0; }, [&] { pair.b->progress(); }));
+    const Asked take = ask(pair, request_of(sync::Op::take));
+    BOOST_TEST(pair.wait().error == 0);
+    BOOST_TEST(outcome_of(take) == Outcome::done);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(test_a_peer_gives_up_a_limited_number_of_calls_that_must_wait) {
   constexpr Path kStrict[] = {Path::strict};
   on_paths(kStrict, [](Pair& pair) {
