@@ -50,13 +50,14 @@ class Stock {
 // Consecutive numbers of a given number of bits, at most 63.
 class Sequence {
  public:
-  Sequence(uint64_t first, uint32_t bits) : next_(first), mask_((uint64_t{1} << bits) - 1) {
+  Sequence(uint64_t first, uint32_t bits) : next_(first) {
     assert(bits < 64 && "the numbers fit");
+    mask_ = (uint64_t{1} << bits) - 1;
   }
   uint64_t next() noexcept { return ++next_ & mask_; }
 
  private:
-  uint64_t next_, mask_;
+  uint64_t next_, mask_ = 0;
 };
 
 // A region takes a number when it is registered, and resources of one kind when it is enabled.
