@@ -27,10 +27,28 @@ int ep_close(ofi::Fid* fid) {
   }
   ep.ep->close();
   ep.domain->forget_released();
+  if (ep.eq != nullptr) (void)detach(*ep.eq, fid, ep.token);
   for (Object* one : ep.bound) --one->uses;
   Helper::of_process().give_back(ep.lease);
   --ep.domain->uses;
   delete shell;
+  return 0;
+}
+
+// A message of the NIC for an endpoint: those of groups.
+void on_message(Eq&, ofi::Fid*, const nic::CmEvent&) {}
+
+int ep_bind_eq(ofi::Fid* fid, Ep& ep, Eq& eq, uint64_t flags) {
+  const char* const wrong = flags != 0                       ? "fi_ep_bind: flags for an event queue"
+                            : eq.fabric != ep.domain->fabric ? "fi_ep_bind: the queue is another fabric's"
+                            : ep.eq != nullptr               ? "fi_ep_bind: the endpoint has an event queue"
+                            : ep.ep->enabled()               ? "fi_ep_bind: the endpoint is enabled"
+                                                             : nullptr;
+  if (wrong != nullptr) return ep_refuse(ep, "fi_ep_bind", fi_err::kEINVAL, wrong);
+  ep.bound.push_back(&eq);
+  ++eq.uses;
+  ep.token = attach(eq, fid, on_message, ep.domain->host, *ep.ep);
+  ep.eq = &eq;
   return 0;
 }
 
@@ -57,11 +75,7 @@ int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
                          "fi_ep_bind: an endpoint takes completion queues, counters, an address vector and an event "
                          "queue");
     }
-    if (to->fclass == kClassEq) {  // an endpoint of this type has no events
-      ep.bound.push_back(object);
-      ++object->uses;
-      return 0;
-    }
+    if (to->fclass == kClassEq) return ep_bind_eq(fid, ep, of(as<ofi::FidEq>(to)), flags);
     Record question;
     question.add("ask", "bind");
     question.add("of", ep.lease);

@@ -3,18 +3,19 @@
 
 #include <atomic>
 #include <cassert>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/lock.hpp"
 #include "host/host.hpp"
 #include "host/pacer.hpp"
 #include "mem/ledger.hpp"
+#include "nic/cm.hpp"
 #include "nic/queue.hpp"
 #include "ofi/abi.hpp"
 #include "provider/front.hpp"
@@ -113,16 +114,35 @@ struct Cntr : Object {
 
 struct Eq : Object {
   struct Event {
-    uint32_t number;
-    std::string data;
+    uint32_t number = 0;
+    std::string entry;          // the struct that the program reads, with its data
+    ofi::Fid* fid = nullptr;    // the object that has the event; null: the program wrote the event
+    std::string err_data;       // of a struct fi_eq_err_entry
+    bool failed = false;        // fi_eq_readerr reads it
+    ofi::Info* info = nullptr;  // of FI_CONNREQ: freed, unless the program reads the event
+  };
+  // What an endpoint makes of a message of the NIC, under the queue's lock.
+  using Handler = void (*)(Eq& eq, ofi::Fid* owner, const nic::CmEvent& message);
+  struct Owner {
+    ofi::Fid* fid;
+    Handler handler;
   };
   Fabric* fabric = nullptr;
   RankedMutex<lock_rank::kProviderEvents> lock;
-  std::condition_variable more;
   std::deque<Event> events GUARDED_BY(lock);
-  std::unique_ptr<host::EventfdNotifier> notifier;
+  std::unordered_map<uint64_t, Owner> owners GUARDED_BY(lock);  // by the tokens of their messages
+  std::shared_ptr<host::EventfdNotifier> notifier = std::make_shared<host::EventfdNotifier>();
+  std::shared_ptr<nic::CmQueue> messages = std::make_shared<nic::CmQueue>(notifier);
+  std::shared_ptr<host::HostNic> host GUARDED_BY(lock);  // of the endpoints
+  std::string err_data;                                  // of the error that was read last
   int wait_obj = 0;
   bool writable = false;
+
+  // Reports an event of an object. The data of a failure is a struct fi_eq_err_entry's err_data.
+  void post(Event event) REQUIRES(lock) {
+    events.push_back(std::move(event));
+    notifier->notify();
+  }
 };
 
 struct Mr : Object {
@@ -144,6 +164,8 @@ struct Ep : Object {
   Record rules;
   std::vector<Object*> bound;
   Object* av = nullptr;
+  Eq* eq = nullptr;
+  uint64_t token = 0;  // of the event queue's messages
   uint64_t tx_flags = 0, rx_flags = 0, call_flags = 0;
   uint64_t min_multi_recv = 0;
   uint32_t nic = 0;
@@ -218,6 +240,16 @@ int open_endpoint(ofi::FidDomain*, ofi::Info*, ofi::FidEp**, void* context);
 // False: entries wait, or an eventfd cannot be slept on yet (fi_trywait).
 bool may_sleep(Cq& cq);
 bool eq_is_empty(ofi::Fid* fid);
+// The messages of the NIC for this endpoint go to the queue; the token for detach().
+uint64_t attach(Eq& eq, ofi::Fid* owner, Eq::Handler handler, const std::shared_ptr<host::HostNic>& host,
+                nic::Endpoint& endpoint, bool listens = false);
+// The owner is closed; returns its events that the program has not read.
+std::vector<Eq::Event> detach(Eq& eq, ofi::Fid* owner, uint64_t token);
+// The bytes of an entry of an event queue.
+template <typename Entry>
+std::string bytes_of(const Entry& entry, size_t size = sizeof(Entry)) {
+  return {reinterpret_cast<const char*>(&entry), size};
+}
 
 extern ofi::MrOps g_mr_ops;
 extern ofi::MsgOps g_msg_ops;

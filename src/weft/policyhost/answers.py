@@ -164,7 +164,9 @@ class Client:
         return rules.outcome(self._held(asked).policy, asked)
 
     def _explain(self, asked: Record) -> _Answer:
-        return {"text": self._held(asked).provider.explain_error(_signed(asked.number("prov_errno")), None)}
+        of = self._held(asked)
+        provider = of.provider if hasattr(of, "provider") else of.fabric.provider
+        return {"text": provider.explain_error(_signed(asked.number("prov_errno")), None)}
 
     def _query_atomic(self, asked: Record) -> _Answer:
         attr = self._held(asked).query_atomic(asked.number("datatype"), asked.number("op"), asked.number("flags"))
