@@ -155,8 +155,7 @@ void register_endpoint(Module& m) {
           "_set_lane",
           [](EndpointCore& e, uint64_t msg_order, uint8_t tclass, uint64_t call_flags) {
             e.ep->set_lane(nic::lane_of(e.lane), msg_order, tclass);
-            const uint64_t fences = call_flags & e.ep->config().rules.fence_also;
-            e.one_sided = e.lane | (call_flags & ~fences) | (fences != 0 ? nic::flag::kFence : 0);
+            e.one_sided = call::one_sided_flags(e.ep->config().rules, e.lane, call_flags);
           },
           nb::arg("msg_order"), nb::arg("tclass"), nb::arg("call_flags"),
           "The order of the handle's operations, their traffic class, and the flags that all transfers and atomics\n"

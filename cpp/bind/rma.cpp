@@ -15,9 +15,6 @@ namespace {
 constexpr const char* peer_name(OpKind kind) noexcept {
   return kind == OpKind::read ? "src_addr" : "dest_addr";
 }
-constexpr call::FlagCall flag_call(OpKind kind) noexcept {
-  return kind == OpKind::read ? call::FlagCall::read : call::FlagCall::write;
-}
 
 // ---- one buffer ----------------------------------------------------------------------------------------------------
 
@@ -63,7 +60,7 @@ PyObject* one_buffer(PyObject* self, const char* method, OpKind kind, const Args
   t.kind = kind;
   t.inject = inject;
   t.local = local_of(b);
-  t.flags = inject ? core->ep->config().tx_op_flags : core->flags_of(flag_call(kind));
+  t.flags = inject ? core->ep->config().tx_op_flags : core->flags_of(call::flag_call(kind));
   if (!target_ok(method, a.addr, a.key, &t.addr, &t.key) || !to_u64(a.peer, &t.dest, method, peer_name(kind)) ||
       !convert_desc(core, a.desc, method, &t.local)) [[unlikely]] {
     return nullptr;
@@ -96,7 +93,7 @@ PyObject* vector_call(PyObject* self, const char* method, OpKind kind, const Arg
   }
   range.length = list.total();
   t.kind = kind;
-  t.flags = core->flags_of(flag_call(kind));
+  t.flags = core->flags_of(call::flag_call(kind));
   t.local = list.span();
   t.remote = {&range, 1};
   return run(core, method, t, a.context, list);

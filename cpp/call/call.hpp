@@ -42,12 +42,22 @@ constexpr bool injects(OpKind kind, bool inject_call, uint64_t flags) noexcept {
 // The default flags of an endpoint's side, for the side's calls without a flags argument: each gets the flags that its
 // call with flags takes. No call without data gets REMOTE_CQ_DATA.
 void set_default_flags(const nic::OpRules& rules, bool receives, uint64_t op_flags, nic::CallFlags* calls) noexcept;
+// The flags that a handle's transfers and atomics have besides those of their calls: the handle's lane, and `more`, of
+// which any that fences becomes FI_FENCE.
+inline uint64_t one_sided_flags(const nic::OpRules& rules, uint64_t lane, uint64_t more) noexcept {
+  const uint64_t fences = more & rules.fence_also;
+  return lane | (more & ~fences) | (fences != 0 ? nic::flag::kFence : 0);
+}
 Refusal check_flags(const nic::Endpoint& ep, FlagCall call, uint64_t flags, Why* why);
 Refusal check_fence(const nic::Endpoint& ep, uint64_t flags, Why* why);  // FI_FENCE may need the capability
 Refusal check_local_count(const nic::Endpoint& ep, uint64_t count, Why* why, bool receives = false);
 Refusal check_remote_count(const nic::Endpoint& ep, uint64_t count, Why* why);
 
 // ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
+
+constexpr FlagCall flag_call(OpKind kind) noexcept {
+  return kind == OpKind::read ? FlagCall::read : FlagCall::write;
+}
 
 // One buffer to or from one range: fi_read, fi_write, fi_inject_write and the calls with data.
 struct Transfer {

@@ -113,8 +113,7 @@ Refusal check(const nic::Endpoint& ep, ListTransfer& t, Why* why) {
   if (const Refusal r = check_local_count(ep, t.local.size(), why); r != Refusal::none) return r;
   if (const Refusal r = check_remote_count(ep, t.remote.size(), why); r != Refusal::none) return r;
   if (t.message) {
-    const FlagCall call = t.kind == OpKind::read ? FlagCall::read : FlagCall::write;
-    if (const Refusal r = check_flags(ep, call, t.flags, why); r != Refusal::none) return r;
+    if (const Refusal r = check_flags(ep, flag_call(t.kind), t.flags, why); r != Refusal::none) return r;
     if (const Refusal r = check_fence(ep, t.flags, why); r != Refusal::none) return r;
   }
   t.total = 0;

@@ -37,7 +37,7 @@ ssize_t one_atomic(Ep& ep, const char* name, AtomicFamily family, Values operand
   a.family = family;
   a.inject = inject;
   a.single = true;
-  a.flags = ep.tx_flags;
+  a.flags = inject ? ep.ep->config().tx_op_flags : ep.flags_of(call::flag_call(family));
   a.dest = dest;
   set_pair(&a, datatype, op);
   if (call::check_pair(*ep.ep, a, &why) != Refusal::none) [[unlikely]]
@@ -106,7 +106,7 @@ ssize_t vector_atomic(Ep& ep, const char* name, AtomicFamily family, const Value
                       int datatype, int op, void* context) noexcept {
   call::Atomic a;
   a.family = family;
-  a.flags = ep.tx_flags;
+  a.flags = ep.flags_of(call::flag_call(family));
   a.dest = dest;
   a.context = context_of(context);
   set_pair(&a, datatype, op);

@@ -75,7 +75,7 @@ ssize_t run(Ep& ep, const char* name, Call& c) noexcept {
     call::Why why;
     if (call::check(*ep.ep, c, &why) != Refusal::none) [[unlikely]]
       return refuse_call(ep, name, why);
-    c.flags |= ep.call_flags;
+    c.flags |= requires { c.tagged; } ? ep.lane : ep.one_sided;
     const nic::PostResult r = call::post(*ep.ep, c);
     if (r.refusal != Refusal::none) [[unlikely]]
       return refuse_post(ep, name, r.refusal, peer_of(c), total_of(c));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "call/call.hpp"
 #include "provider/info.hpp"
 #include "provider/objects.hpp"
 #include "provider/rules.hpp"
@@ -17,13 +18,33 @@ int ep_refuse(const Ep& ep, const char* call, int number, const std::string& tex
   return refuse(ep.domain->fabric->front, Subject::ep_ctrl, call, number, text);
 }
 
+// What a handle has of its own, as src/weft/policyhost/rules.py's handle() tells.
+void take_handle(Ep& ep, const Record& answer) {
+  const nic::OpRules& rules = ep.ep->config().rules;
+  ep.ep->set_lane(nic::lane_of(ep.lane), answer.number("lane.msg_order"),
+                  static_cast<uint8_t>(answer.number("lane.tclass")));
+  ep.one_sided = call::one_sided_flags(rules, ep.lane, answer.number("call_flags"));
+  ep.tx_flags = answer.number("tx_flags");
+  ep.rx_flags = answer.number("rx_flags");
+}
+
+int alias_close(EpShell* shell) {
+  Ep& ep = shell->of;
+  ep.ep->close_lane(nic::lane_of(ep.lane));
+  Helper::of_process().give_back(ep.lease);
+  --of(ep.original).uses;
+  delete shell;
+  return 0;
+}
+
 int ep_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<EpShell*>(fid);
   Ep& ep = shell->of;
   if (ep.forked()) return leave_to_parent(shell);
+  if (ep.original != nullptr) return alias_close(shell);
   if (ep.uses != 0) {
     return ep_refuse(ep, "fi_close", fi_err::kEBUSY,
-                     "fi_close: memory regions are bound to the endpoint\n  try: close them first");
+                     "fi_close: the endpoint has aliases, or memory regions are bound to it\n  try: close them first");
   }
   ep.ep->close();
   ep.domain->forget_released();
@@ -53,6 +74,7 @@ int ep_bind_eq(ofi::Fid* fid, Ep& ep, Eq& eq, uint64_t flags) {
 }
 
 int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
+  fid = &whole(as<ofi::FidEp>(fid))->fid;
   Ep& ep = of(as<ofi::FidEp>(fid));
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_ep_bind", [&] {
@@ -121,21 +143,59 @@ int ep_op_flags(Ep& ep, int command, void* arg) {
     return ep_refuse(ep, "fi_control", fi_err::kEINVAL,
                      "fi_control: operation flags of one side: FI_TRANSMIT or FI_RECV among the flags");
   }
-  uint64_t& kept = side == kTransmitFlag ? ep.tx_flags : ep.rx_flags;
   if (command == ofi::kGetOpsFlag) {
-    *flags = kept;
+    *flags = side == kTransmitFlag ? ep.tx_flags : ep.rx_flags;
     return 0;
   }
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_control", [&] {
     Record question;
     question.add("ask", "op_flags");
     question.add("of", ep.lease);
-    question.add("side", side);
-    question.add("flags", *flags & ~side);
+    question.add("flags", *flags);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_control", answer); r != 0) return r;
-    kept = answer.number("flags");
+    take_handle(ep, answer);
+    call::set_default_flags(ep.ep->config().rules, side == kRecvFlag, side == kRecvFlag ? ep.rx_flags : ep.tx_flags,
+                            &ep.flags);
     return 0;
+  });
+}
+
+int ep_alias(ofi::FidEp* fid, const ofi::Alias& how) {
+  const Ep& from = of(fid);
+  const Front& front = from.domain->fabric->front;
+  return guarded(front, Subject::ep_ctrl, "fi_ep_alias", [&] {
+    Record question;
+    question.add("ask", "alias");
+    question.add("of", from.lease);
+    question.add("flags", how.flags);
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(front, Subject::ep_ctrl, "fi_ep_alias", answer); r != 0) return r;
+    const uint64_t lease = answer.number("lease");
+    try {
+      auto shell = std::make_unique<EpShell>();
+      Ep& ep = shell->of;
+      shell->fid = *fid;  // also the tables, and the context
+      ep.lease = lease;
+      ep.domain = from.domain;
+      ep.original = whole(fid);
+      ep.ep = from.ep;
+      ep.flags = from.flags;
+      ep.inject_context = from.inject_context;
+      ep.data_writes = from.data_writes;
+      ep.messages = from.messages;
+      ep.desc_ignored = from.desc_ignored;
+      ep.lane = uint64_t{ep.ep->open_lane()} << nic::flag::kLaneShift;
+      take_handle(ep, answer);
+      const bool receives = (how.flags & kRecvFlag) != 0;
+      call::set_default_flags(ep.ep->config().rules, receives, receives ? ep.rx_flags : ep.tx_flags, &ep.flags);
+      ++of(ep.original).uses;
+      *how.fid = &shell.release()->fid.fid;
+      return 0;
+    } catch (...) {
+      Helper::of_process().give_back(lease);
+      throw;
+    }
   });
 }
 
@@ -144,7 +204,9 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   switch (command) {
     case ofi::kEnable:
-      return ep_enable(ep);
+      return ep_enable(of(whole(as<ofi::FidEp>(fid))));
+    case ofi::kAlias:
+      return ep_alias(as<ofi::FidEp>(fid), *static_cast<const ofi::Alias*>(arg));
     case ofi::kGetOpsFlag:
     case ofi::kSetOpsFlag:
       return ep_op_flags(ep, command, arg);
@@ -164,7 +226,7 @@ ssize_t ep_cancel(ofi::Fid* fid, void* context) {
 }
 
 int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
-  const Ep& ep = of(as<ofi::FidEp>(fid));
+  const Ep& ep = of(whole(as<ofi::FidEp>(fid)));
   if (level != kLevelEndpoint) return -fi_err::kENOSYS;
   for (const Record& option : ep.rules.all("option")) {
     if (option.number("name") != static_cast<uint64_t>(name)) continue;
@@ -181,7 +243,7 @@ int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
 }
 
 int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t length) {
-  Ep& ep = of(as<ofi::FidEp>(fid));
+  Ep& ep = of(whole(as<ofi::FidEp>(fid)));
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   if (level != kLevelEndpoint || name != kOptMinMultiRecv)
     return ep_refuse(ep, "fi_setopt", fi_err::kENOSYS, "fi_setopt: no option " + std::to_string(name) + " to set here");
@@ -201,7 +263,7 @@ int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t leng
 // ---- addresses ------------------------------------------------------------------------------------------------------
 
 int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
-  const Ep& ep = of(as<ofi::FidEp>(fid));
+  const Ep& ep = of(whole(as<ofi::FidEp>(fid)));
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   if (!ep.ep->enabled()) {
     return ep_refuse(ep, "fi_getname", fi_err::kEOPBADSTATE,
@@ -216,7 +278,7 @@ int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
 }
 
 int ep_setname(ofi::Fid* fid, void* address, size_t length) {
-  Ep& ep = of(as<ofi::FidEp>(fid));
+  Ep& ep = of(whole(as<ofi::FidEp>(fid)));
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   if (!ep.rules.flag("named")) {
     return ep_refuse(ep, "fi_setname", fi_err::kENOSYS,
@@ -314,9 +376,8 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       nic::EndpointConfig config = settings_of<nic::EndpointConfig>(answer).in(d.domain->config());
       if (d.ledger != nullptr)
         config.messages.match.entries = {d.ledger.get(), d.slot, static_cast<uint32_t>(d.rules.number("ledger.les"))};
-      ep.tx_flags = config.tx_op_flags;
-      ep.rx_flags = config.rules.messages.receive_flags;
-      ep.call_flags = answer.number("call_flags");
+      call::set_default_flags(config.rules, false, config.tx_op_flags, &ep.flags);
+      call::set_default_flags(config.rules, true, config.rules.messages.receive_flags, &ep.flags);
       ep.min_multi_recv = config.messages.min_multi_recv;
       ep.nic = static_cast<uint32_t>(answer.number("address.nic"));
       ep.pid = answer.has("address.pid") ? static_cast<int64_t>(answer.number("address.pid")) : -1;
@@ -326,6 +387,7 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       ep.messages = answer.flag("messages");
       ep.desc_ignored = config.rules.desc_ignored;
       ep.ep = d.domain->make_endpoint(config);
+      take_handle(ep, answer);
       shell->fid.fid = {kClassEp, context, &g_ep_fid_ops};
       shell->fid.ops = &g_ep_ops;
       shell->fid.cm = &g_cm_ops;

@@ -112,7 +112,7 @@ int mr_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   if (mr.forked()) return -fi_err::kEOPBADSTATE;
   return guarded(d.fabric->front, Subject::mr, "fi_mr_bind", [&] {
     if (to->fclass == kClassEp) {
-      Ep& ep = of(as<ofi::FidEp>(to));
+      Ep& ep = of(whole(as<ofi::FidEp>(to)));
       if (ep.domain != &d)
         return mr_refuse(d, "fi_mr_bind", fi_err::kEINVAL, "fi_mr_bind: an endpoint of another domain");
       if (mr.bound != nullptr)

@@ -49,6 +49,11 @@ struct One {
   void* context = nullptr;
 };
 
+template <bool tagged>
+constexpr auto kSends = tagged ? call::FlagCall::tsend : call::FlagCall::send;
+template <bool tagged>
+constexpr auto kReceives = tagged ? call::FlagCall::trecv : call::FlagCall::recv;
+
 template <bool tagged, bool with_data = false>
 ssize_t send_one(Ep& ep, const char* name, const One& m, uint64_t data, bool inject) noexcept {
   const call::Local local = local_of(ep, m.buf, m.length, m.desc);
@@ -60,7 +65,7 @@ ssize_t send_one(Ep& ep, const char* name, const One& m, uint64_t data, bool inj
   s.dest = m.peer;
   s.tag = m.tag;
   s.imm = data;
-  s.flags = inject ? nic::flag::kInject : ep.tx_flags;
+  s.flags = inject ? nic::flag::kInject : ep.flags_of(kSends<tagged>);
   s.context = context_of(m.context);
   return run(ep, name, s);
 }
@@ -79,7 +84,7 @@ ssize_t recv_one(Ep& ep, const char* name, const One& m) noexcept {
   r.source = m.peer;
   r.tag = m.tag;
   r.ignore = m.ignore;
-  r.flags = ep.rx_flags;
+  r.flags = ep.flags_of(kReceives<tagged>);
   r.context = context_of(m.context);
   return run(ep, name, r);
 }
@@ -126,7 +131,8 @@ ssize_t msg_recv(ofi::FidEp* fid, void* buf, size_t length, void* desc, ofi::Add
   return recv_one<false>(of(fid), "fi_recv", {buf, length, desc, source, 0, 0, context});
 }
 ssize_t msg_recvv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, ofi::Addr source, void* context) {
-  return recv_list<false>(of(fid), "fi_recvv", iov, desc, count, source, 0, 0, context, of(fid).rx_flags, false);
+  return recv_list<false>(of(fid), "fi_recvv", iov, desc, count, source, 0, 0, context,
+                          of(fid).flags_of(kReceives<false>), false);
 }
 ssize_t msg_recvmsg(ofi::FidEp* fid, const ofi::Msg* m, uint64_t flags) {
   return recv_list<false>(of(fid), "fi_recvmsg", m->iov, m->desc, m->iov_count, m->addr, 0, 0, m->context, flags, true);
@@ -135,7 +141,8 @@ ssize_t msg_send(ofi::FidEp* fid, const void* buf, size_t length, void* desc, of
   return send_one<false>(of(fid), "fi_send", {buf, length, desc, dest, 0, 0, context}, 0, false);
 }
 ssize_t msg_sendv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, ofi::Addr dest, void* context) {
-  return send_list<false>(of(fid), "fi_sendv", iov, desc, count, dest, 0, context, 0, of(fid).tx_flags, false);
+  return send_list<false>(of(fid), "fi_sendv", iov, desc, count, dest, 0, context, 0, of(fid).flags_of(kSends<false>),
+                          false);
 }
 ssize_t msg_sendmsg(ofi::FidEp* fid, const ofi::Msg* m, uint64_t flags) {
   return send_list<false>(of(fid), "fi_sendmsg", m->iov, m->desc, m->iov_count, m->addr, 0, m->context, m->data, flags,
@@ -161,7 +168,8 @@ ssize_t tagged_recv(ofi::FidEp* fid, void* buf, size_t length, void* desc, ofi::
 }
 ssize_t tagged_recvv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, ofi::Addr source, uint64_t tag,
                      uint64_t ignore, void* context) {
-  return recv_list<true>(of(fid), "fi_trecvv", iov, desc, count, source, tag, ignore, context, of(fid).rx_flags, false);
+  return recv_list<true>(of(fid), "fi_trecvv", iov, desc, count, source, tag, ignore, context,
+                         of(fid).flags_of(kReceives<true>), false);
 }
 ssize_t tagged_recvmsg(ofi::FidEp* fid, const ofi::MsgTagged* m, uint64_t flags) {
   return recv_list<true>(of(fid), "fi_trecvmsg", m->iov, m->desc, m->iov_count, m->addr, m->tag, m->ignore, m->context,
@@ -173,7 +181,8 @@ ssize_t tagged_send(ofi::FidEp* fid, const void* buf, size_t length, void* desc,
 }
 ssize_t tagged_sendv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, ofi::Addr dest, uint64_t tag,
                      void* context) {
-  return send_list<true>(of(fid), "fi_tsendv", iov, desc, count, dest, tag, context, 0, of(fid).tx_flags, false);
+  return send_list<true>(of(fid), "fi_tsendv", iov, desc, count, dest, tag, context, 0, of(fid).flags_of(kSends<true>),
+                         false);
 }
 ssize_t tagged_sendmsg(ofi::FidEp* fid, const ofi::MsgTagged* m, uint64_t flags) {
   return send_list<true>(of(fid), "fi_tsendmsg", m->iov, m->desc, m->iov_count, m->addr, m->tag, m->context, m->data,

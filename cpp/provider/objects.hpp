@@ -158,20 +158,26 @@ struct Mr : Object {
   uint32_t took_kind = 0;    // of this kind
 };
 
+// An endpoint, or an alias: the same endpoint of the NIC, with default flags and a lane of its own.
 struct Ep : Object {
   Domain* domain = nullptr;
+  ofi::FidEp* original = nullptr;  // of an alias
   std::shared_ptr<nic::Endpoint> ep;
   Record rules;
   std::vector<Object*> bound;
   Object* av = nullptr;
   Eq* eq = nullptr;
-  uint64_t token = 0;  // of the event queue's messages
-  uint64_t tx_flags = 0, rx_flags = 0, call_flags = 0;
+  uint64_t token = 0;                   // of the event queue's messages
+  uint64_t tx_flags = 0, rx_flags = 0;  // as FI_GETOPSFLAG reads them
+  nic::CallFlags flags{};               // by nic::FlagCall: the flags of calls without a flags argument
+  uint64_t lane = 0, one_sided = 0;     // further flags of messages; of transfers and atomics
   uint64_t min_multi_recv = 0;
   uint32_t nic = 0;
   int64_t pid = -1;
   uint16_t vni = 0;
   bool inject_context = false, data_writes = true, messages = true, desc_ignored = false;
+
+  [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
 };
 
 // An object behind its libfabric struct.
@@ -225,6 +231,11 @@ inline Eq& of(ofi::FidEq* fid) noexcept {
 }
 inline Ep& of(ofi::FidEp* fid) noexcept {
   return behind<Ep, kClassEp>(fid);
+}
+// The endpoint that this is, or is an alias of.
+inline ofi::FidEp* whole(ofi::FidEp* fid) noexcept {
+  Ep& ep = of(fid);
+  return ep.original != nullptr ? ep.original : fid;
 }
 template <typename FidType>
 FidType* as(ofi::Fid* fid) noexcept {

@@ -24,7 +24,8 @@ ssize_t transfer(Ep& ep, const char* name, const void* buf, size_t length, void*
   t.dest = to.dest;
   t.addr = to.addr;
   t.key = to.key;
-  t.flags = ep.tx_flags | (with_data ? nic::flag::kRemoteCqData : 0);
+  t.flags = (inject ? ep.ep->config().tx_op_flags : ep.flags_of(call::flag_call(kind))) |
+            (with_data ? nic::flag::kRemoteCqData : 0);
   t.context = context_of(context);
   t.imm = data;
   return run(ep, name, t);
@@ -45,7 +46,7 @@ ssize_t vector(Ep& ep, const char* name, const iovec* iov, void** desc, size_t c
   t.local = locals.span();
   t.remote = {&range, 1};
   t.dest = to.dest;
-  t.flags = ep.tx_flags;
+  t.flags = ep.flags_of(call::flag_call(kind));
   t.context = context_of(context);
   return run(ep, name, t);
 }

@@ -1,4 +1,4 @@
-"""C programs, unmodified, on Weft's NIC; programs that can run over libfabric's own tcp print the same there."""
+"""C programs, unmodified, on Weft's NIC; programs that can run over a provider of libfabric print the same there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests import patience
 from tests.provider import support
 
-SAME = ["msg", "tagged", "rma", "atomic"]
+SAME = {"msg": "tcp", "tagged": "tcp", "rma": "tcp", "atomic": "tcp", "alias": "sockets"}  # and libfabric's provider
 # Differences on cxi: writes with data are off unless fi_cxi_ext.h's option turns them on, so the call is refused.
 WITH_DATA = ("fi_writedata", "its data", "fi_inject_writedata")
 
@@ -20,18 +20,39 @@ def lines(out: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_calls_of_a_table_print_what_they_print_over_tcp(
+def test_calls_of_a_table_print_what_they_print_over_libfabrics_own_provider(
     programs: Path, library: str, provider: str, name: str
 ) -> None:
     program = support.compiled(name, programs)
     ours = support.run(program, provider, env=support.environment(provider, library)).stdout
-    theirs = support.run(program, "tcp", env=support.environment("tcp", support.SYSTEM)).stdout
+    theirs = support.run(program, SAME[name], env=support.environment(SAME[name], support.SYSTEM)).stdout
     assert ours.splitlines()[-1] == "closed"
     assert "other bytes" not in ours
     if provider == "weft":
         assert ours == theirs
     else:
         assert lines(ours) == lines(theirs)
+
+
+MORE_ALIASES = """alias with flags that no call has: {flags}
+fi_ep_bind of an alias: no error
+fi_ep_bind of its endpoint, again: Invalid argument
+fi_write of an alias that is not enabled: {disabled}
+the last alias: context 12, flags 0x204
+a send without data has data: 0
+closed
+"""
+
+
+def test_aliases_have_the_binding_and_the_state_of_their_endpoint(programs: Path, library: str, provider: str) -> None:
+    program = support.compiled("alias", programs)
+    done = support.run(program, provider, "more", env=support.environment(provider, library, FI_LOG_LEVEL="warn"))
+    cxi = provider == "cxi"
+    flags = "no error" if cxi else "Flags not supported"
+    disabled = "Function not implemented" if cxi else "Operation not permitted in current state"
+    assert done.stdout.endswith(MORE_ALIASES.format(flags=flags, disabled=disabled))
+    assert "exactly one of TRANSMIT and RECV is needed" in done.stderr
+    assert "fi_close: the endpoint has aliases" in done.stderr
 
 
 EXPECTED = """counter 7, errors 2

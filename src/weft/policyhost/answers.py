@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import errors, fi, settings
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
-from ..flags import EpType, Errno, Flag
+from ..flags import Control, EpType, Errno, Flag
 from . import infos, rules
 from .records import Record, Value, pack, unpack
 
@@ -48,6 +48,7 @@ class Client:
             "bind": self._bind,
             "enable": self._enable,
             "op_flags": self._op_flags,
+            "alias": self._alias,
             "outcome": self._outcome,
             "explain": self._explain,
             "query_atomic": self._query_atomic,
@@ -158,7 +159,13 @@ class Client:
         return {}
 
     def _op_flags(self, asked: Record) -> _Answer:
-        return {"flags": int(self._held(asked).policy.op_flags(asked.number("side"), asked.number("flags")))}
+        ep = self._held(asked)
+        ep.control(Control.SETOPSFLAG, asked.number("flags"))
+        return rules.handle(ep)
+
+    def _alias(self, asked: Record) -> _Answer:
+        alias = self._held(asked).alias(asked.number("flags"))
+        return {"lease": self._keep(alias), **rules.handle(alias)}
 
     def _outcome(self, asked: Record) -> _Answer:
         return rules.outcome(self._held(asked).policy, asked)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 from .. import _nic
 from ..fi.mr_register import quick_rules
 from ..fi.policy import Failure
-from ..flags import AddrFormat
+from ..flags import AddrFormat, Control, Flag
 from .records import Record, Value
 
 if TYPE_CHECKING:
     from ..fi.cq import CompletionQueue
     from ..fi.domain import Domain
     from ..fi.endpoint import Endpoint
+    from ..fi.ep_alias import EndpointAlias
     from ..fi.policy import DomainPolicy
     from ..settings import CacheSettings, Settings
 
-__all__ = ["domain", "endpoint", "outcome", "process", "queue"]
+__all__ = ["domain", "endpoint", "handle", "outcome", "process", "queue"]
 
 _Fields = dict[str, Value]
 
@@ -98,10 +99,22 @@ def endpoint(ep: Endpoint) -> _Fields:
         "address.vni": vni,
         "data_writes": int(policy.data_writes),
         "inject_context": int(policy.inject_context),
-        "call_flags": policy.call_flags,
         "named": int(policy.binds.named),
         "min_multi_recv_max": getattr(policy, "min_multi_recv_max", (1 << 63) - 1),
         "option": _options(ep),
+        **handle(ep),
+    }
+
+
+def handle(of: Endpoint | EndpointAlias) -> _Fields:
+    """What a handle of an endpoint, the endpoint itself or an alias, has of its own: default flags, order, class."""
+    msg_order, tclass = of.policy.lane
+    return {
+        "tx_flags": of.control(Control.GETOPSFLAG, int(Flag.TRANSMIT)),
+        "rx_flags": of.control(Control.GETOPSFLAG, int(Flag.RECV)),
+        "lane.msg_order": msg_order,
+        "lane.tclass": tclass,
+        "call_flags": of.policy.call_flags,
     }
 
 

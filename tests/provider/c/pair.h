@@ -47,6 +47,7 @@ static struct fid_fabric* fabric;
 static struct fid_domain* domain;
 static struct side sides[2];
 static struct fi_context2 contexts[64];
+static uint64_t quiet; /* FI_SELECTIVE_COMPLETION: operations without FI_COMPLETION are not reported */
 static int modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
 
 static void progress(void) {
@@ -111,7 +112,7 @@ static void begin(int argc, char** argv, uint64_t caps) {
     MUST(fi_cq_open(domain, &cq_attr, &s->rx, NULL));
     MUST(fi_av_open(domain, &av_attr, &s->av, NULL));
     MUST(fi_endpoint(domain, info, &s->ep, NULL));
-    MUST(fi_ep_bind(s->ep, &s->tx->fid, FI_TRANSMIT));
+    MUST(fi_ep_bind(s->ep, &s->tx->fid, FI_TRANSMIT | quiet));
     MUST(fi_ep_bind(s->ep, &s->rx->fid, FI_RECV));
     MUST(fi_ep_bind(s->ep, &s->av->fid, 0));
     MUST(fi_enable(s->ep));
