@@ -28,6 +28,8 @@ inline constexpr LockRank kProviderHelper{4, "provider: g_helper_lock"};
 inline constexpr LockRank kProviderKeys{6, "provider::Keys::lock"};
 // The events of an event queue.
 inline constexpr LockRank kProviderEvents{8, "provider::Eq::lock"};
+// The connection requests that a program has not answered; under the lock of an event queue.
+inline constexpr LockRank kProviderRequests{9, "provider::Fabric::requests_lock"};
 
 // ---- the NIC: held while locks of links and memory are taken ----
 // The frame under way, and all that only the progress loop changes; under no lock.

@@ -6,6 +6,8 @@ namespace weft::bind {
 
 void register_cm(Module& m) {
   register_choices<nic::CmKind>(m, nb::is_arithmetic());
+  register_choices<nic::CmNews>(m, nb::is_arithmetic());
+  register_choices<nic::CmState>(m, nb::is_arithmetic());
   Class<CmQueueCore>(m, "CmQueue", "The queue of received connection messages.")
       .def(
           "__init__",

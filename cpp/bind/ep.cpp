@@ -54,6 +54,30 @@ void hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, si
   }
 }
 
+namespace {
+
+using CmAddress = std::tuple<uint32_t, uint32_t, uint16_t>;  // nic, pid, vni
+
+wire::EpAddress cm_address(const CmAddress& of) noexcept {
+  return {std::get<0>(of), std::get<1>(of), std::get<2>(of), 0};
+}
+
+std::span<const std::byte> cm_bytes(const nb::bytes& data) {
+  return {static_cast<const std::byte*>(data.data()), data.size()};
+}
+
+// Posts a message of connecting; raises its refusal.
+template <typename Post>
+void answer_cm(EndpointCore& e, Post&& post) {
+  if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+  const nic::PostResult r = translating(post);
+  if (r.refusal == Refusal::none) return;
+  refuse(&e, "connect", r.refusal, 0, 0);
+  throw nb::python_error();
+}
+
+}  // namespace
+
 bool target_ok(const char* method, PyObject* addr, PyObject* key, uint64_t* addr_out, uint64_t* key_out) {
   if (addr == nullptr || key == nullptr) [[unlikely]] {
     PyErr_Format(PyExc_TypeError,
@@ -217,29 +241,41 @@ void register_endpoint(Module& m) {
           "Passes connection messages for the endpoint to the queue, with the token. listens: requests are accepted.")
       .def(
           "send_cm",
-          [](EndpointCore& e, std::tuple<uint32_t, uint32_t, uint16_t> to, uint32_t kind, uint64_t connection,
-             nb::bytes data) {
-            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-            const auto [nic, pid, vni] = to;
-            const std::span bytes(static_cast<const std::byte*>(data.data()), data.size());
-            const nic::PostResult r = translating(
-                [&] { return e.ep->cm().send({nic, pid, vni, 0}, static_cast<nic::CmKind>(kind), connection, bytes); });
-            if (r.refusal != Refusal::none) {
-              refuse(&e, "connect", r.refusal, 0, 0);
-              throw nb::python_error();
-            }
+          [](EndpointCore& e, const CmAddress& to, uint32_t kind, uint64_t connection, nb::bytes data) {
+            answer_cm(e, [&] {
+              return e.ep->cm().send(cm_address(to), static_cast<nic::CmKind>(kind), connection, cm_bytes(data));
+            });
           },
           nb::arg("to"), nb::arg("kind"), nb::arg("connection"), nb::arg("data"),
           "Sends a connection message to the endpoint at an address (nic, pid, vni).")
       .def(
-          "connect_to",
-          [](EndpointCore& e, std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> peer) {
-            std::optional<wire::EpAddress> address;
-            if (peer) address = wire::EpAddress{std::get<0>(*peer), std::get<1>(*peer), std::get<2>(*peer), 0};
-            e.ep->connect_to(address);
+          "cm_step",
+          [](EndpointCore& e, uint32_t kind, const CmAddress& to, uint64_t connection, nb::bytes data) {
+            answer_cm(e, [&] {
+              return e.ep->connection().step(static_cast<nic::CmKind>(kind), cm_address(to), connection,
+                                             cm_bytes(data));
+            });
           },
-          nb::arg("peer").none(),
-          "Directs transfers to this peer, the only one that may access the endpoint's regions. None: no peer.")
+          nb::arg("kind"), nb::arg("to"), nb::arg("connection"), nb::arg("data"),
+          "Asks the endpoint at an address (nic, pid, vni) for a connection, accepts its request, or shuts down.")
+      .def(
+          "cm_take",
+          [](EndpointCore& e, uint32_t kind, uint32_t what, const CmAddress& source, uint64_t connection) {
+            nic::CmEvent message;
+            message.kind = static_cast<nic::CmKind>(kind), message.what = static_cast<nic::CmKind>(what);
+            message.source = cm_address(source), message.connection = connection;
+            return translating([&] { return e.ep->connection().take(message); });
+          },
+          nb::arg("kind"), nb::arg("what"), nb::arg("source"), nb::arg("connection"),
+          "Changes the connection as a message of CmQueue.pop() says; what the application hears of the message.")
+      .def(
+          "cm_look",
+          [](EndpointCore& e) {
+            const nic::Connection& c = e.ep->connection();
+            const wire::EpAddress p = c.peer().value_or(wire::EpAddress{});
+            return std::tuple(c.state(), CmAddress{p.nic, p.pid, p.vni}, c.number());
+          },
+          "The connection: its state, the address (nic, pid, vni) of the peer if there is one, and its number.")
       .def(
           "cancel",
           [](EndpointCore& e, nb::handle context) {

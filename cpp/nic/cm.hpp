@@ -75,12 +75,15 @@ class CmQueue {
   std::optional<CmEvent> pop() {
     const Guard lock(mutex_);
     if (events_.empty()) return std::nullopt;
-    std::optional<CmEvent> event(std::move(events_.front()));
-    events_.pop_front();
-    if (is_peers(*event)) {
-      if (const auto it = unread_.find(event->token); it != unread_.end() && --it->second == 0) unread_.erase(it);
+    return take(events_.begin());
+  }
+  // The oldest request to this listener.
+  std::optional<CmEvent> withdraw(uint64_t token) {
+    const Guard lock(mutex_);
+    for (auto it = events_.begin(); it != events_.end(); ++it) {
+      if (it->token == token && it->kind == CmKind::request) return take(it);
     }
-    return event;
+    return std::nullopt;
   }
   [[nodiscard]] size_t unread() const {
     const Guard lock(mutex_);
@@ -88,6 +91,14 @@ class CmQueue {
   }
 
  private:
+  std::optional<CmEvent> take(std::deque<CmEvent>::iterator at) REQUIRES(mutex_) {
+    std::optional<CmEvent> event(std::move(*at));
+    events_.erase(at);
+    if (is_peers(*event)) {
+      if (const auto it = unread_.find(event->token); it != unread_.end() && --it->second == 0) unread_.erase(it);
+    }
+    return event;
+  }
   static bool is_peers(const CmEvent& event) noexcept { return event.kind <= CmKind::shutdown; }
 
   mutable RankedMutex<lock_rank::kCmEvents> mutex_;

@@ -10,7 +10,7 @@ void CmPort::bind(std::shared_ptr<CmQueue> queue, uint64_t token, bool listens) 
   const DomainLock guard(tx_.domain());
   queue_ = std::move(queue);
   token_ = token;
-  listens_ = listens;
+  listens_ = takes_requests_ = listens;
 }
 
 PostResult CmPort::send(const wire::EpAddress& to, CmKind kind, uint64_t connection, std::span<const std::byte> data) {
@@ -28,6 +28,19 @@ PostResult CmPort::send(const wire::EpAddress& to, CmKind kind, uint64_t connect
   op->connect() = {kind, connection};
   op->held.assign(data.begin(), data.end());
   return {Refusal::none, true, tx_.queue_op(op)};
+}
+
+void CmPort::refuse_waiting() noexcept {
+  if (!listens_) return;
+  {
+    const DomainLock guard(tx_.domain());
+    takes_requests_ = false;
+  }
+  try {
+    while (const auto request = queue_->withdraw(token_))
+      (void)send(request->source, CmKind::reject, request->connection, {});
+  } catch (const std::bad_alloc&) {  // their senders hear of the end when this process ends
+  }
 }
 
 bool CmPort::advance(Op* op) {
@@ -74,7 +87,7 @@ void CmPort::tell(CmEvent event) noexcept {
 }
 
 Status CmPort::take(CmEvent event) noexcept {
-  if (!queue_ || (event.kind == CmKind::request && !listens_)) return Status::no_endpoint;  // it does not listen
+  if (!queue_ || (event.kind == CmKind::request && !takes_requests_)) return Status::no_endpoint;  // it does not listen
   event.token = token_;
   return queue_->push(std::move(event)) ? Status::ok : Status::backlog;
 }

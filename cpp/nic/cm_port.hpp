@@ -25,6 +25,9 @@ class CmPort {
   // Posts a message to the endpoint at `to`. Refused like transfers when queues are full.
   PostResult send(const wire::EpAddress& to, CmKind kind, uint64_t connection, std::span<const std::byte> data);
 
+  // A listener closes: refuses requests from now on, and rejects those that wait.
+  void refuse_waiting() noexcept;
+
   // ---- for the other classes of the room, which hold the domain's lock ---------------------------------------------
   [[nodiscard]] bool bound() const noexcept { return queue_ != nullptr; }
   // A local event; the token is filled in. Out of memory the event is lost.
@@ -40,7 +43,7 @@ class CmPort {
  private:
   TxPort& tx_;
   std::shared_ptr<CmQueue> queue_;
-  bool listens_ = false;
+  bool listens_ = false, takes_requests_ = false;
   uint64_t token_ = 0, request_ = 0;
 };
 

@@ -154,6 +154,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
 
 void Endpoint::close() noexcept {
   Nic& n = *domain_->nic();
+  cm().refuse_waiting();
   bool was_enabled = false;
   {
     const Guard objects(n.objects_lock());

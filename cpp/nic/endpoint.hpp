@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "nic/connection.hpp"
 #include "nic/entry.hpp"
 #include "nic/rx_port.hpp"
 #include "nic/tx_port.hpp"
@@ -37,6 +38,9 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, public TxP
   size_t cancel(uint64_t context);
   // Directs transfers to this peer, the only one that may access the endpoint's regions. nullopt: no peer.
   void connect_to(const std::optional<wire::EpAddress>& peer);
+
+  // Of an endpoint of the type FI_EP_MSG.
+  [[nodiscard]] Connection& connection() noexcept { return connection_; }
 
   // Refused with rx_full if no more receives fit, with no_claim if the context has claimed no message.
   PostResult post_receive(const ReceiveArgs& args);
@@ -85,6 +89,7 @@ class Endpoint final : public std::enable_shared_from_this<Endpoint>, public TxP
   void on_room() noexcept override;
   void on_receive_room() noexcept override;
 
+  Connection connection_{*this};
   std::shared_ptr<CompletionQueue> rx_cq_;
   std::shared_ptr<Counter> remote_write_cntr_, remote_read_cntr_, recv_cntr_;
   std::unique_ptr<RxPort> port_owner_;

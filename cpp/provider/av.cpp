@@ -80,13 +80,6 @@ int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t) {
   return 0;
 }
 
-int copy_address(const char* bytes, size_t size, void* out, size_t* length) noexcept {
-  const size_t room = *length;
-  *length = size;
-  if (out != nullptr) std::memcpy(out, bytes, room < size ? room : size);
-  return room < size ? -code::kETOOSMALL : 0;
-}
-
 int av_lookup(ofi::FidAv* fid, ofi::Addr address, void* out, size_t* length) {
   Av& av = of(fid);
   if (av.forked()) return -fi_err::kEOPBADSTATE;
@@ -95,9 +88,7 @@ int av_lookup(ofi::FidAv* fid, ofi::Addr address, void* out, size_t* length) {
     return refuse(av.domain->fabric->front, Subject::av, "fi_av_lookup", fi_err::kEINVAL,
                   "fi_av_lookup: fi_addr " + std::to_string(address) + " is not in the address vector");
   }
-  char bytes[64];
-  const size_t size = address_bytes(*av.domain, *found, bytes);
-  const int r = copy_address(bytes, size, out, length);
+  const int r = copy_address(*av.domain, *found, out, length);
   return r == -code::kETOOSMALL ? 0 : r;  // fi_av(3): the address is cut, and its length returned
 }
 
@@ -143,6 +134,14 @@ size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char 
   std::memcpy(out, &word, sizeof(word));
   if (domain.address_vni) std::memcpy(out + sizeof(word), &address.vni, sizeof(address.vni));
   return kCxiBytes;
+}
+
+int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length) noexcept {
+  char bytes[64];
+  const size_t size = address_bytes(domain, address, bytes), room = *length;
+  *length = size;
+  if (out != nullptr) std::memcpy(out, bytes, room < size ? room : size);
+  return room < size ? -code::kETOOSMALL : 0;
 }
 
 size_t address_size(const Domain& domain, const void* bytes) noexcept {

@@ -46,6 +46,7 @@ int ep_close(ofi::Fid* fid) {
     return ep_refuse(ep, "fi_close", fi_err::kEBUSY,
                      "fi_close: the endpoint has aliases, or memory regions are bound to it\n  try: close them first");
   }
+  if (ep.connected) end_connection(ep);
   ep.ep->close();
   ep.domain->forget_released();
   if (ep.eq != nullptr) (void)detach(*ep.eq, fid, ep.token);
@@ -56,8 +57,10 @@ int ep_close(ofi::Fid* fid) {
   return 0;
 }
 
-// A message of the NIC for an endpoint: those of groups.
-void on_message(Eq&, ofi::Fid*, const nic::CmEvent&) {}
+// A message of the NIC for an endpoint.
+void on_message(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message) {
+  if (of(as<ofi::FidEp>(fid)).connected) on_connection(eq, fid, message);
+}
 
 int ep_bind_eq(ofi::Fid* fid, Ep& ep, Eq& eq, uint64_t flags) {
   const char* const wrong = flags != 0                       ? "fi_ep_bind: flags for an event queue"
@@ -119,7 +122,9 @@ int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   });
 }
 
-int ep_enable(Ep& ep) {
+}  // namespace
+
+int enable_endpoint(Ep& ep) {
   if (ep.ep->enabled()) return 0;
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_enable", [&] {
     const Record answer = Helper::of_process().ask("enable", ep.lease);
@@ -135,6 +140,8 @@ int ep_enable(Ep& ep) {
     return 0;
   });
 }
+
+namespace {
 
 int ep_op_flags(Ep& ep, int command, void* arg) {
   auto* const flags = static_cast<uint64_t*>(arg);
@@ -204,7 +211,7 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   switch (command) {
     case ofi::kEnable:
-      return ep_enable(of(whole(as<ofi::FidEp>(fid))));
+      return enable_endpoint(of(whole(as<ofi::FidEp>(fid))));
     case ofi::kAlias:
       return ep_alias(as<ofi::FidEp>(fid), *static_cast<const ofi::Alias*>(arg));
     case ofi::kGetOpsFlag:
@@ -269,12 +276,7 @@ int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
     return ep_refuse(ep, "fi_getname", fi_err::kEOPBADSTATE,
                      "fi_getname: the endpoint has no address before fi_enable");
   }
-  char bytes[64];
-  const wire::EpAddress own{ep.nic, static_cast<uint32_t>(ep.pid), ep.vni, 0};
-  const size_t size = address_bytes(*ep.domain, own, bytes), room = *length;
-  *length = size;
-  if (address != nullptr) std::memcpy(address, bytes, std::min(room, size));
-  return room < size ? -code::kETOOSMALL : 0;
+  return copy_address(*ep.domain, {ep.nic, static_cast<uint32_t>(ep.pid), ep.vni, 0}, address, length);
 }
 
 int ep_setname(ofi::Fid* fid, void* address, size_t length) {
@@ -322,6 +324,7 @@ ofi::CmOps make_cm_ops() noexcept {
                   &Ops::shutdown, &Ops::join);
   ops.setname = ep_setname;
   ops.getname = ep_getname;
+  put_connection_calls(&ops);
   return ops;
 }
 ofi::CmOps g_cm_ops = make_cm_ops();
@@ -386,8 +389,20 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       ep.data_writes = answer.flag("data_writes");
       ep.messages = answer.flag("messages");
       ep.desc_ignored = config.rules.desc_ignored;
+      ep.connected = config.connected;
       ep.ep = d.domain->make_endpoint(config);
       take_handle(ep, answer);
+      if (ep.connected) {
+        ep.ep->bind_av(std::make_shared<nic::AddressVector>(d.domain.get(), false, false));  // has the one peer
+        if (info->dest_addr != nullptr) ep.dest.assign(static_cast<const char*>(info->dest_addr), info->dest_addrlen);
+        ep.dest.push_back('\0');
+        if (info->handle != nullptr && (ep.request = d.fabric->take(info->handle)) == nullptr) {
+          Helper::of_process().give_back(lease);
+          return refuse(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", fi_err::kEINVAL,
+                        "fi_endpoint: the handle is no unanswered connection request\n  try: the info of an FI_CONNREQ "
+                        "event, once");
+        }
+      }
       shell->fid.fid = {kClassEp, context, &g_ep_fid_ops};
       shell->fid.ops = &g_ep_ops;
       shell->fid.cm = &g_cm_ops;

@@ -51,6 +51,7 @@ ofi::FabricOps make_fabric_ops() noexcept {
   Ops ops = stubs(&Ops::domain, &Ops::passive_ep, &Ops::eq_open, &Ops::wait_open, &Ops::trywait, &Ops::domain2);
   ops.domain = open_domain;
   ops.domain2 = fabric_domain2;
+  ops.passive_ep = open_passive_endpoint;
   ops.eq_open = open_eq;
   ops.trywait = fabric_trywait;
   return ops;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "host/pacer.hpp"
 #include "mem/ledger.hpp"
 #include "nic/cm.hpp"
+#include "nic/endpoint.hpp"
 #include "nic/queue.hpp"
 #include "ofi/abi.hpp"
 #include "provider/front.hpp"
@@ -45,9 +47,34 @@ struct Object {
   [[nodiscard]] bool forked() const noexcept { return made_in != g_forks.load(std::memory_order_relaxed); }
 };
 
+// A peer that wants to connect: the handle in the fi_info of an FI_CONNREQ event.
+struct Request {
+  ofi::Fid fid{};
+  ofi::Fid* pep = nullptr;
+  std::shared_ptr<nic::Endpoint> listener;
+  wire::EpAddress source;
+  uint64_t connection = 0;
+
+  void reject(std::span<const std::byte> data = {}) {
+    (void)listener->cm().send(source, nic::CmKind::reject, connection, data);
+  }
+};
+
 struct Fabric : Object {
   Front front;
   std::string name;
+  RankedMutex<lock_rank::kProviderRequests> requests_lock;
+  std::unordered_map<const ofi::Fid*, std::unique_ptr<Request>> requests GUARDED_BY(requests_lock);
+
+  // The unanswered request of a handle, which nobody can answer again; null: there is none.
+  std::unique_ptr<Request> take(const ofi::Fid* handle) {
+    const Guard guard(requests_lock);
+    const auto found = requests.find(handle);
+    if (found == requests.end()) return nullptr;
+    auto request = std::move(found->second);
+    requests.erase(found);
+    return request;
+  }
 };
 
 // What peers' access to regions takes of a service: provider keys, and entries of the device's ledger.
@@ -171,13 +198,28 @@ struct Ep : Object {
   uint64_t tx_flags = 0, rx_flags = 0;  // as FI_GETOPSFLAG reads them
   nic::CallFlags flags{};               // by nic::FlagCall: the flags of calls without a flags argument
   uint64_t lane = 0, one_sided = 0;     // further flags of messages; of transfers and atomics
+  std::unique_ptr<Request> request;     // that fi_accept answers
+  std::string dest;                     // the dest_addr of its info
   uint64_t min_multi_recv = 0;
   uint32_t nic = 0;
   int64_t pid = -1;
   uint16_t vni = 0;
+  bool connected = false;  // of the type FI_EP_MSG
   bool inject_context = false, data_writes = true, messages = true, desc_ignored = false;
 
   [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
+};
+
+// A passive endpoint. The NIC's endpoint needs a domain and a vector, which the program does not see.
+struct Pep : Object {
+  Fabric* fabric = nullptr;
+  ofi::FidDomain* domain = nullptr;
+  std::shared_ptr<nic::Endpoint> ep;
+  ofi::Info* info = nullptr;  // libfabric's copy
+  Eq* eq = nullptr;
+  uint64_t token = 0;
+  wire::EpAddress address;
+  bool has_pid = false, listens = false;
 };
 
 // An object behind its libfabric struct.
@@ -194,16 +236,19 @@ using CntrShell = Shell<ofi::FidCntr, Cntr>;
 using MrShell = Shell<ofi::FidMr, Mr>;
 using EqShell = Shell<ofi::FidEq, Eq>;
 using EpShell = Shell<ofi::FidEp, Ep>;
+using PepShell = Shell<ofi::FidPep, Pep>;
 
 enum Class : size_t {
   kClassFabric = 1,
   kClassDomain = 2,
   kClassEp = 3,
+  kClassPep = 9,
   kClassAv = 11,
   kClassMr = 12,
   kClassEq = 13,
   kClassCq = 14,
   kClassCntr = 15,
+  kClassRequest = 18,
 };
 
 template <typename Of, Class number, typename FidType>
@@ -237,6 +282,9 @@ inline ofi::FidEp* whole(ofi::FidEp* fid) noexcept {
   Ep& ep = of(fid);
   return ep.original != nullptr ? ep.original : fid;
 }
+inline Pep& of(ofi::FidPep* fid) noexcept {
+  return behind<Pep, kClassPep>(fid);
+}
 template <typename FidType>
 FidType* as(ofi::Fid* fid) noexcept {
   return reinterpret_cast<FidType*>(fid);
@@ -248,6 +296,16 @@ int open_av(ofi::FidDomain*, ofi::AvAttr*, ofi::FidAv**, void* context);
 int open_cq(ofi::FidDomain*, ofi::CqAttr*, ofi::FidCq**, void* context);
 int open_cntr(ofi::FidDomain*, ofi::CntrAttr*, ofi::FidCntr**, void* context);
 int open_endpoint(ofi::FidDomain*, ofi::Info*, ofi::FidEp**, void* context);
+int open_passive_endpoint(ofi::FidFabric*, ofi::Info*, ofi::FidPep**, void* context);
+int enable_endpoint(Ep& ep);
+// fi_cm(3) of an endpoint, in the table of its calls.
+void put_connection_calls(ofi::CmOps* ops) noexcept;
+// A message of the peer, or the outcome of one to the peer.
+void on_connection(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message);
+// The endpoint closes: tells the peer.
+void end_connection(Ep& ep);
+// Copies an address as fi_getname does.
+int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length) noexcept;
 // False: entries wait, or an eventfd cannot be slept on yet (fi_trywait).
 bool may_sleep(Cq& cq);
 bool eq_is_empty(ofi::Fid* fid);

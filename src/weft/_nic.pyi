@@ -1889,6 +1889,42 @@ class CmKind(enum.IntEnum):
     group_failed = 34
     """A join has failed."""
 
+class CmNews(enum.IntEnum):
+    """What a message of connecting means for an endpoint."""
+
+    none = 0
+    """Nothing that an application hears of."""
+
+    connected = 1
+    """The endpoint is connected."""
+
+    rejected = 2
+    """The peer has rejected; the endpoint may try again."""
+
+    failed = 3
+    """The request or the answer could not be delivered."""
+
+    ended = 4
+    """The peer has ended the connection, or is gone."""
+
+class CmState(enum.IntEnum):
+    """The states of a connected endpoint."""
+
+    idle = 0
+    """No connection was asked for."""
+
+    connecting = 1
+    """A request is under way."""
+
+    accepting = 2
+    """An answer is under way."""
+
+    connected = 3
+    """Transfers reach the peer."""
+
+    shut_down = 4
+    """The connection has ended."""
+
 class CmQueue:
     """The queue of received connection messages."""
 
@@ -3601,9 +3637,19 @@ class EndpointCore:
         Sends a connection message to the endpoint at an address (nic, pid, vni).
         """
 
-    def connect_to(self, peer: tuple[int, int, int] | None) -> None:
+    def cm_step(self, kind: int, to: tuple[int, int, int], connection: int, data: bytes) -> None:
         """
-        Directs transfers to this peer, the only one that may access the endpoint's regions. None: no peer.
+        Asks the endpoint at an address (nic, pid, vni) for a connection, accepts its request, or shuts down.
+        """
+
+    def cm_take(self, kind: int, what: int, source: tuple[int, int, int], connection: int) -> CmNews:
+        """
+        Changes the connection as a message of CmQueue.pop() says; what the application hears of the message.
+        """
+
+    def cm_look(self) -> tuple[CmState, tuple[int, int, int], int]:
+        """
+        The connection: its state, the address (nic, pid, vni) of the peer if there is one, and its number.
         """
 
     def cancel(self, context: object) -> None:

@@ -174,6 +174,23 @@ def test_connect_to_a_closed_passive_endpoint_is_refused(sides: tuple[Side, Side
     assert active.failure().err == fi.ECONNREFUSED
 
 
+def test_passive_endpoint_that_closes_rejects_the_requests_that_wait(sides: tuple[Side, Side]) -> None:
+    if not PROVIDER.weft:
+        pytest.skip("other providers choose the error")
+    active, passive = sides
+    pep = passive.listener()
+    first, second = active.endpoint(), active.endpoint()
+    first.connect(pep.getname())
+    while passive.eq.read(fi.PEEK) is None:  # the first request is an event
+        pass
+    second.connect(pep.getname())
+    pep.close()
+    failed = [active.failure() for _ in range(2)]
+    assert {one.fid for one in failed} == {first, second}
+    assert {one.err for one in failed} == {fi.ECONNREFUSED}
+    assert passive.eq.read() is None
+
+
 def test_connection_to_nowhere_is_an_error(sides: tuple[Side, Side]) -> None:
     active, _ = sides
     ep = active.endpoint()
@@ -224,7 +241,7 @@ def test_shutdown_from_a_stranger_ends_no_connection(sides: tuple[Side, Side]) -
     ep, there = connect(active, passive, pep)
     stranger = active.endpoint()
     stranger.enable()
-    send(stranger, there, CmKind.shutdown, ep._connection.number)
+    send(stranger, there, CmKind.shutdown, ep.cm_look()[2])
     stranger.connect(pep.getname(), b"after it")  # messages arrive in order
     assert passive.event(fi.CONNREQ).data == b"after it"
     assert there.getpeer() == ep.getname()

@@ -124,13 +124,14 @@ def test_refused_call_is_explained_in_the_log(programs: Path, provider: str) -> 
     assert "fi_addr 1000" in done.stderr
 
 
-def test_fi_pingpong_moves_and_checks_messages_of_all_sizes(provider: str) -> None:
+@pytest.mark.parametrize(("provider", "kind"), [("cxi", "rdm"), ("weft", "rdm"), ("weft", "msg")])
+def test_fi_pingpong_moves_and_checks_messages_of_all_sizes(provider: str, kind: str) -> None:
     tool = support.need_tool("fi_pingpong")
     env = support.environment(provider)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    common = [tool, "-p", provider, "-e", "rdm", "-c", "-I", "10", "-S", "all"]
+    common = [tool, "-p", provider, "-e", kind, "-c", "-I", "10", "-S", "all"]
     with subprocess.Popen([*common, "-B", port], env=env, stdout=subprocess.PIPE, text=True) as server:
         try:
             for _ in range(50):  # until the server listens

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
-from .._nic import CmKind, Status
+from .._nic import CmKind, CmNews, CmState, Status
 from ..flags import EpType, EqEvent, Errno
 from . import _args, _handle
 from .attrs import Info, dupinfo
@@ -126,17 +126,15 @@ class PassiveEndpoint(_handle.Life):
         self._children: _handle.Children = {}
         self._policy = self.provider.domain(fabric.attr, self.info, Offer(self.info))
         self._address: Address = self._policy.endpoint(self.info).address
+        self.config = _nic.EndpointConfig(
+            vni=self._address[2], pids=self._policy.endpoint(self.info).nic_config().pids, connected=True
+        )
         # A passive endpoint belongs to a fabric, but the NIC's endpoint needs a domain and a vector: internal ones.
         self._domain = _nic.DomainCore(
             self._policy.nic, _nic.DomainConfig(nic=self._address[0], statuses=self._policy.nic_config().statuses)
         )
         self._av = _nic.AddressVectorCore(self._domain)
-        self._core = _nic.EndpointCore(
-            self._domain,
-            _nic.EndpointConfig(
-                vni=self._address[2], pids=self._policy.endpoint(self.info).nic_config().pids, connected=True
-            ),
-        )
+        self._core = _nic.EndpointCore(self._domain, self.config)
         self._core.bind_av(self._av)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -176,6 +174,11 @@ class PassiveEndpoint(_handle.Life):
         self._eq = eq
         attach(eq, self._core, self, self._policy, listens=True)
         _handle.adopt(self, eq)
+
+    @property
+    def address(self) -> Address:
+        """(nic, pid, vni); pid None: the NIC chooses."""
+        return self._address
 
     def setname(self, addr: object) -> None:
         """Choose the address, before listen() (fi_setname). Raises BadState after it, InvalidArgument."""
@@ -240,7 +243,7 @@ class PassiveEndpoint(_handle.Life):
             raise self._refuse(Rule.CM_REQUEST, f"{op}: {handle!r} is answered already, or was not made to {self!r}")
         data = private_data(op, param, paramlen, self.provider.refusals)
         handle.answered = True
-        self._core.send_cm(_to(handle.source), CmKind.reject, handle.connection, data)
+        self._core.send_cm(to_core(handle.source), CmKind.reject, handle.connection, data)
 
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
         event = CmEvent.of(found)
@@ -257,6 +260,10 @@ class PassiveEndpoint(_handle.Life):
         _handle.close(self, self._release, self._children, self._parents())
 
     def _release(self) -> None:
+        for entry in () if self._eq is None else self._eq._forget(self):
+            request = entry.info.handle
+            request.answered = True
+            self._core.send_cm(to_core(request.source), CmKind.reject, request.connection, b"")
         self._core.close()
         self._av.close()
         self._domain.close()
@@ -275,78 +282,35 @@ class PassiveEndpoint(_handle.Life):
         return f"<PassiveEndpoint {self.provider.addresses.text(self._address)} {state}>"
 
 
-def _to(address: Address) -> tuple[int, int, int]:
+def to_core(address: Address) -> tuple[int, int, int]:
+    """An address with its pid."""
     nic, pid, vni = address
     assert pid is not None
     return nic, pid, vni
 
 
-class Connection:
-    """The state of one connected endpoint. `Endpoint`'s calls of fi_cm(3) and messages of the peer change it.
+def must_be_idle(ep: Any, op: str) -> None:
+    """Refuse to connect an endpoint that has, or had, a connection."""
+    state = ep.cm_look()[0]
+    if state != CmState.idle:
+        rule = Rule.EP_CONNECTED if state == CmState.connected else Rule.EP_CONNECTING
+        raise ep._refuse(rule, f"{op}: {ep!r} is {state_text(ep)}\n  try: a new endpoint for another connection")
 
-    Attributes:
-        state: "idle", "connecting", "accepting", "connected", "shut down".
-    """
 
-    # A Connection holds no reference to its endpoint: the garbage collector would not find that cycle, because it does
-    # not see references inside objects of the extension.
-    def __init__(self) -> None:
-        self.state = "idle"
-        self.peer: Address | None = None
-        self.number = 0
+def state_text(ep: Any) -> str:
+    """The state of an endpoint's connection, in words."""
+    return str(ep.cm_look()[0].name.replace("_", " "))
 
-    def connect(self, ep: Any, to: Address, data: bytes) -> None:
-        self._must_be_idle(ep, "ep.connect")
-        self.number = new_connection()
-        self.state = "connecting"
-        ep.send_cm(_to(to), CmKind.request, self.number, data)
 
-    def accept(self, ep: Any, request: ConnectionRequest, data: bytes) -> None:
-        self._must_be_idle(ep, "ep.accept")
-        request.answered = True
-        self.number, self.peer = request.connection, request.source
-        self.state = "accepting"
-        ep.connect_to(_to(request.source))  # first: the peer may write at once
-        ep.send_cm(_to(request.source), CmKind.accept, self.number, data)
-
-    def shutdown(self, ep: Any) -> None:
-        if self.state == "connected" and self.peer is not None:
-            ep.send_cm(_to(self.peer), CmKind.shutdown, self.number, b"")
-        if self.state in ("connected", "accepting"):
-            ep.connect_to(None)
-        self.state, self.peer = "shut down", None
-
-    def _must_be_idle(self, ep: Any, op: str) -> None:
-        if self.state != "idle":
-            rule = Rule.EP_CONNECTED if self.state == "connected" else Rule.EP_CONNECTING
-            raise ep._refuse(rule, f"{op}: {ep!r} is {self.state}\n  try: a new endpoint for another connection")
-
-    def on_cm(self, ep: Any, eq: EventQueue, event: CmEvent) -> None:
-        """Handle the outcome of a request or an answer, or a message of the peer."""
-        kind = event.kind
-        if kind is CmKind.accept and self.state == "connecting" and event.connection == self.number:
-            self.peer = event.source
-            self.state = "connected"
-            ep.connect_to(_to(event.source))
-            eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, event.data))
-        elif kind is CmKind.delivered and event.what is CmKind.accept and self.state == "accepting":
-            self.state = "connected"
-            eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, b""))
-        elif kind is CmKind.reject and self.state == "connecting" and event.connection == self.number:
-            self.state = "idle"
-            eq.post_error(EqErrEntry(ep, ep.context, 0, int(Errno.ECONNREFUSED), 0, event.data))
-        elif (
-            kind is CmKind.failed and event.what in (CmKind.request, CmKind.accept) and event.connection == self.number
-        ):
-            if self.state not in ("connecting", "accepting"):
-                return
-            ep.connect_to(None)
-            self.state, self.peer = "idle" if event.what is CmKind.request else "shut down", None
-            err, prov_errno = ep.domain.policy.statuses[event.status]
-            eq.post_error(EqErrEntry(ep, ep.context, 0, err, prov_errno, event.data))
-        elif kind in (CmKind.shutdown, CmKind.lost) and self.state in ("connected", "accepting"):
-            if kind is CmKind.shutdown and event.source != self.peer:
-                return
-            ep.connect_to(None)
-            self.state, self.peer = "shut down", None
-            eq.post(EqEvent.SHUTDOWN, EqCmEntry(ep, None, b""))
+def on_cm(ep: Any, eq: EventQueue, event: CmEvent) -> None:
+    """Handle the outcome of a request or an answer, or a message of the peer: the NIC keeps the state."""
+    news = ep.cm_take(event.kind, event.what or 0, to_core(event.source), event.connection)
+    if news == CmNews.connected:
+        eq.post(EqEvent.CONNECTED, EqCmEntry(ep, None, event.data))
+    elif news == CmNews.ended:
+        eq.post(EqEvent.SHUTDOWN, EqCmEntry(ep, None, b""))
+    elif news == CmNews.rejected:
+        eq.post_error(EqErrEntry(ep, ep.context, 0, int(Errno.ECONNREFUSED), 0, event.data))
+    elif news == CmNews.failed:
+        err, prov_errno = ep.domain.policy.statuses[event.status]
+        eq.post_error(EqErrEntry(ep, ep.context, 0, err, prov_errno, event.data))

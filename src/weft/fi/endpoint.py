@@ -12,6 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
+from .._nic import CmKind, CmState
 from ..flags import BindFlag, EpType, Flag, Opt, OptLevel
 from . import _args, _handle, _offered
 from ._control import Controlled
@@ -21,7 +22,18 @@ from ._ops_flag import COMMANDS, OpFlags
 from .atomic import query
 from .auth_key import keys_in_force, keys_of_vector, take_key
 from .av import AddressVector
-from .cm import CmEvent, CmFound, Connection, ConnectionRequest, attach, private_data
+from .cm import (
+    CmEvent,
+    CmFound,
+    ConnectionRequest,
+    attach,
+    must_be_idle,
+    new_connection,
+    on_cm,
+    private_data,
+    state_text,
+    to_core,
+)
 from .cntr import Counter
 from .cq import CompletionQueue, CqTaggedEntry
 from .ep_alias import EndpointAlias
@@ -91,7 +103,6 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         config = self.policy.nic_config()
         config.tells_context = self.policy.inject_context and context is not None
         super().__init__(domain, config)
-        self._connection = Connection()
         if self._connected:
             # The NIC needs an address vector; the application does not see this one, which has one peer.
             self._own_av = _nic.AddressVectorCore(domain)
@@ -382,7 +393,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         if there[1] is None:
             raise self._refuse(Rule.EP_CONNECT_ADDRESS, f"{op}: {to!r} names no endpoint: the pid is missing")
         self.enable()
-        self._connection.connect(self, there, data)
+        must_be_idle(self, op)
+        self.cm_step(CmKind.request, to_core(there), new_connection(), data)
 
     def accept(self, param: Any = None, paramlen: int | None = None) -> None:
         """Accept the request that the endpoint was opened with (fi_accept): `domain.endpoint(entry.info)` of a
@@ -406,7 +418,9 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
                 "  try: domain.endpoint(entry.info) of a CONNREQ event",
             )
         self.enable()
-        self._connection.accept(self, request, data)
+        must_be_idle(self, op)
+        request.answered = True
+        self.cm_step(CmKind.accept, to_core(request.source), request.connection, data)
 
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither side reaches the other again.
@@ -420,7 +434,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         if flags:
             raise self._refuse(Rule.EP_SHUTDOWN_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
         self._of_peer(op)
-        self._connection.shutdown(self)
+        self.cm_step(CmKind.shutdown, (0, 0, 0), 0, b"")
 
     def getpeer(self) -> Any:
         """The address of the peer (fi_getpeer). Raises NotSupported, FabricError with ENOTCONN. Source: fi_cm(3)."""
@@ -440,16 +454,16 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
             raise self._refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
 
     def _of_peer(self, op: str) -> tuple[int, int | None, int]:
-        connection = self._connection
         if self._eq is not None:
             self._eq.pending()  # takes messages that have arrived
-        if connection.state != "connected" or connection.peer is None:
-            raise self._refuse(Rule.EP_NOT_CONNECTED, f"{op}: {self!r} is not connected ({connection.state})")
-        return connection.peer
+        state, peer, _ = self.cm_look()
+        if state != CmState.connected:
+            raise self._refuse(Rule.EP_NOT_CONNECTED, f"{op}: {self!r} is not connected ({state_text(self)})")
+        return peer
 
     def _on_cm(self, eq: EventQueue, found: CmFound) -> None:
         if not self._closed and not on_event(self, eq, found[1], found[4]):
-            self._connection.on_cm(self, eq, CmEvent.of(found))
+            on_cm(self, eq, CmEvent.of(found))
 
     def unreceived(self, max: int) -> tuple[list[CqTaggedEntry], list[int], int]:  # type: ignore[override]
         """Messages that no receive has taken: untagged ones first, each kind in order of arrival.
@@ -601,7 +615,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
 
     def _release(self) -> None:
         if self._connected:
-            self._connection.shutdown(self)  # notifies the peer
+            self.cm_step(CmKind.shutdown, (0, 0, 0), 0, b"")  # notifies the peer
             self._own_av.close()
         super().close()
         self.policy.close()
@@ -621,7 +635,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         if cqs:
             parts.append("cq=" + "+".join("closed" if cq._closed else f"{cq.pending()}/{cq.capacity}" for cq in cqs))
         if self._connected:
-            parts.append(self._connection.state)
+            parts.append(state_text(self))
         if self._av is not None:
             parts.append(f"av={self._av.count()} peers")
         return f"<Endpoint {name} {', '.join(parts)}>"

@@ -295,6 +295,13 @@ class EventQueue(Controlled, _handle.Life):
             self._changed.notify_all()  # threads that wait without a descriptor
             return self._cms[policy.nic][0]
 
+    def _forget(self, owner: Any) -> list[Any]:
+        """Drop the unread events of an endpoint that closes; returns their entries."""
+        with self._changed:
+            entries = [entry for _, entry, _ in self._events if isinstance(entry, EqCmEntry) and entry.fid is owner]
+            self._events = deque(event for event in self._events if not any(event[1] is entry for entry in entries))
+            return entries
+
     def _progress(self) -> None:
         if self._cms and not self._closed and not _handle.elsewhere(self):
             for nic, (_, manual) in list(self._cms.items()):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import errors, fi, settings
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
-from ..flags import Control, EpType, Errno, Flag
+from ..flags import Control, Errno, Flag
 from . import infos, rules
 from .records import Record, Value, pack, unpack
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["NOT_YET", "Client"]
 
 NOT_YET = Flag.COLLECTIVE | Flag.TRIGGER
-"""Capabilities that the C library does not have yet; nor does it have connected endpoints."""
+"""Capabilities that the C library does not have yet."""
 
 _Answer = Mapping[str, Value]
 
@@ -41,6 +41,7 @@ class Client:
             "getinfo": _getinfo,
             "domain": self._domain,
             "endpoint": self._endpoint,
+            "passive_ep": self._passive_ep,
             "cq": self._cq,
             "cntr": self._cntr,
             "av": self._av,
@@ -117,6 +118,10 @@ class Client:
             ep.close()
 
         return {"lease": self._keep(ep, end), **rules.endpoint(ep)}
+
+    def _passive_ep(self, asked: Record) -> _Answer:
+        pep = self._held(asked).fabric.passive_ep(infos.info_of(unpack(asked.bytes_of("info") or b"")))
+        return {"lease": self._keep(pep), **rules.passive_endpoint(pep)}
 
     def _cq(self, asked: Record) -> _Answer:
         names = ("size", "flags", "format", "wait_obj", "signaling_vector", "wait_cond")
@@ -215,15 +220,7 @@ def _getinfo(asked: Record) -> _Answer:
         name, asked.number("version"), asked.text("node"), asked.text("service"), asked.number("flags"), hints
     )
     gone = NOT_YET | (Flag(0) if hints is not None and hints.caps & Flag.SOURCE_ERR else Flag.SOURCE_ERR)
-    offers: list[Value] = [
-        infos.record_of(_without(info, gone)) for info in found if info.ep_attr.type == EpType.EP_RDM
-    ]
-    if not offers:
-        raise errors.NoData(
-            f"getinfo: only connected endpoints of {name} match\n"
-            "  rule: a C program gets endpoints of the type FI_EP_RDM here; FI_EP_MSG is not there yet\n"
-            "  try: hints->ep_attr->type = FI_EP_RDM"
-        )
+    offers: list[Value] = [infos.record_of(_without(info, gone)) for info in found]
     return {"offer": offers, "pid": os.getpid()}
 
 

@@ -12,14 +12,15 @@ from ..flags import AddrFormat, Control, Flag
 from .records import Record, Value
 
 if TYPE_CHECKING:
+    from ..fi.cm import PassiveEndpoint
     from ..fi.cq import CompletionQueue
     from ..fi.domain import Domain
     from ..fi.endpoint import Endpoint
     from ..fi.ep_alias import EndpointAlias
-    from ..fi.policy import DomainPolicy
+    from ..fi.policy import Address, DomainPolicy
     from ..settings import CacheSettings, Settings
 
-__all__ = ["domain", "endpoint", "handle", "outcome", "process", "queue"]
+__all__ = ["domain", "endpoint", "handle", "outcome", "passive_endpoint", "process", "queue"]
 
 _Fields = dict[str, Value]
 
@@ -90,13 +91,10 @@ def endpoint(ep: Endpoint) -> _Fields:
     policy = ep.policy
     config = policy.nic_config()
     config.traffic = _nic.TrafficRules()  # telemetry of a C program's endpoints is not there yet
-    nic, pid, vni = policy.address
     return {
         "config": config.to_record(),
         "messages": int(policy.messages is not None),
-        "address.nic": nic,
-        "address.pid": pid,
-        "address.vni": vni,
+        **_address(policy.address),
         "data_writes": int(policy.data_writes),
         "inject_context": int(policy.inject_context),
         "named": int(policy.binds.named),
@@ -116,6 +114,16 @@ def handle(of: Endpoint | EndpointAlias) -> _Fields:
         "lane.tclass": tclass,
         "call_flags": of.policy.call_flags,
     }
+
+
+def passive_endpoint(pep: PassiveEndpoint) -> _Fields:
+    """A passive endpoint's configuration of the NIC, and its address."""
+    return {"config": pep.config.to_record(), **_address(pep.address)}
+
+
+def _address(of: Address) -> _Fields:
+    nic, pid, vni = of
+    return {"address.nic": nic, "address.pid": pid, "address.vni": vni}
 
 
 def _options(ep: Endpoint) -> list[Value]:

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   for (struct fi_info* one = info; one; one = one->next) {
     struct fi_info* copy = fi_dupinfo(one);
     printf("%s %s %s %s", copy->fabric_attr->prov_name, copy->domain_attr->name,
-           copy->ep_attr->type == FI_EP_RDM ? "rdm" : "other", copy->nic ? copy->nic->device_attr->name : "no nic");
+           copy->ep_attr->type == FI_EP_RDM ? "rdm" : "msg", copy->nic ? copy->nic->device_attr->name : "no nic");
     printf(" %d\n", copy->fabric_attr->api_version == version);
     if (!strlen(fi_tostr(copy, FI_TYPE_INFO))) return 1;
     fi_freeinfo(copy);
