@@ -139,7 +139,7 @@ struct FreeInfo {
 };
 
 // A request of a peer, under the queue's lock.
-void on_request(Eq& eq, ofi::Fid* fid, const nic::CmEvent& m) {
+void on_request(Eq& eq, ofi::Fid* fid, const nic::CmEvent& m) REQUIRES(eq.lock) {
   if (m.kind != nic::CmKind::request) return;  // such as the report that a rejection has arrived
   const Pep& pep = of(as<ofi::FidPep>(fid));
   const Front& front = pep.fabric->front;

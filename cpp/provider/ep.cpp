@@ -58,7 +58,7 @@ int ep_close(ofi::Fid* fid) {
 }
 
 // A message of the NIC for an endpoint.
-void on_message(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message) {
+void on_message(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message) REQUIRES(eq.lock) {
   if (of(as<ofi::FidEp>(fid)).connected) on_connection(eq, fid, message);
 }
 

@@ -301,7 +301,7 @@ int enable_endpoint(Ep& ep);
 // fi_cm(3) of an endpoint, in the table of its calls.
 void put_connection_calls(ofi::CmOps* ops) noexcept;
 // A message of the peer, or the outcome of one to the peer.
-void on_connection(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message);
+void on_connection(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message) REQUIRES(eq.lock);
 // The endpoint closes: tells the peer.
 void end_connection(Ep& ep);
 // Copies an address as fi_getname does.
