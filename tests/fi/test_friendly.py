@@ -20,8 +20,8 @@ KEY = 5
 DOCUMENTED = (fi.FabricError, TypeError, ValueError, OverflowError, BufferError)
 # Methods of the binding's base classes that the Python class wraps under another name: not for applications.
 INNER = {
-    "atomic_limit", "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "connect_to", "disable_core",
-    "enable_at", "enable_core", "enable_mapped", "insert_address", "send_cm", "try_at",
+    "atomic_limit", "bind_av", "bind_cm", "bind_cntr", "bind_cq", "bind_ep", "close_core", "cm_look", "cm_step",
+    "cm_take", "disable_core", "enable_at", "enable_core", "enable_mapped", "insert_address", "send_cm", "try_at",
     "lookup_address", "map_key", "missing_page", "readerr_core",
     "regions", "remove_address", "set_mr_quick", "staged_with", "unmap_handle", "unstage",
     "get_mmio", "set_match_mode", "set_min_multi_recv", "set_news", "set_retry_time", "set_user_id_of", "set_wb_buffer",
