@@ -25,11 +25,13 @@ inline constexpr LockRank kProviderNic{2, "provider: g_nic_lock"};
 // The connection to the policy helper: one question at a time.
 inline constexpr LockRank kProviderHelper{4, "provider: g_helper_lock"};
 // The numbers of a domain's keys.
-inline constexpr LockRank kProviderKeys{6, "provider::Keys::lock"};
+inline constexpr LockRank kProviderKeys{5, "provider::Keys::lock"};
 // The events of an event queue.
-inline constexpr LockRank kProviderEvents{8, "provider::Eq::lock"};
+inline constexpr LockRank kProviderEvents{6, "provider::Eq::lock"};
 // The connection requests that a program has not answered; under the lock of an event queue.
-inline constexpr LockRank kProviderRequests{9, "provider::Fabric::requests_lock"};
+inline constexpr LockRank kProviderRequests{8, "provider::Fabric::requests_lock"};
+// The endpoint that rejections leave from; under the lock of an event queue.
+inline constexpr LockRank kProviderListener{9, "provider::Listener::lock"};
 
 // ---- the NIC: held while locks of links and memory are taken ----
 // The frame under way, and all that only the progress loop changes; under no lock.

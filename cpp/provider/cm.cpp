@@ -28,7 +28,8 @@ int refuse_size(const Front& front, const char* call, size_t size) noexcept {
   if (size <= nic::kCmDataMax) return 0;
   return refuse(front, Subject::ep_ctrl, call, fi_err::kEINVAL,
                 std::string(call) + ": " + std::to_string(size) +
-                    " B of private data; a request or an answer carries 256 at most (FI_OPT_CM_DATA_SIZE)");
+                    " B of private data; a request or an answer carries " + std::to_string(nic::kCmDataMax) +
+                    " at most (FI_OPT_CM_DATA_SIZE)");
 }
 
 // ---- endpoints ------------------------------------------------------------------------------------------------------
@@ -145,8 +146,7 @@ void on_request(Eq& eq, ofi::Fid* fid, const nic::CmEvent& m) REQUIRES(eq.lock) 
   const Front& front = pep.fabric->front;
   auto request = std::make_unique<Request>();
   request->fid.fclass = kClassRequest;
-  request->pep = fid;
-  request->listener = pep.ep;
+  request->listener = pep.listener;
   request->source = m.source;
   request->connection = m.connection;
   std::unique_ptr<ofi::Info, FreeInfo> info(front.dupinfo(pep.info), FreeInfo{front.freeinfo});
@@ -191,6 +191,10 @@ int pep_close(ofi::Fid* fid) {
       pep.fabric->front.freeinfo(unread.info);
     }
     --pep.eq->uses;
+  }
+  {
+    const Guard guard(pep.listener->lock);
+    pep.listener->ep = nullptr;
   }
   pep.ep->close();
   Helper::of_process().give_back(pep.lease);
@@ -265,17 +269,14 @@ int pep_reject(ofi::FidPep* fid, ofi::Fid* handle, const void* param, size_t siz
   if (pep.forked()) return -fi_err::kEOPBADSTATE;
   if (const int r = refuse_size(pep.fabric->front, "fi_reject", size); r != 0) return r;
   return guarded(pep.fabric->front, Subject::ep_ctrl, "fi_reject", [&] {
-    bool is_own = false;
-    {
-      const Guard guard(pep.fabric->requests_lock);
-      const auto found = pep.fabric->requests.find(handle);
-      is_own = found != pep.fabric->requests.end() && found->second->pep == &fid->fid;
+    const auto request = pep.fabric->take(handle, pep.listener.get());
+    if (request == nullptr) {
+      return pep_refused(
+          pep, "fi_reject", fi_err::kEINVAL,
+          "the handle is no unanswered connection request to this endpoint\n  try: entry.info->handle of "
+          "an FI_CONNREQ event, once");
     }
-    if (!is_own) {
-      return pep_refused(pep, "fi_reject", fi_err::kEINVAL,
-                         "the handle is no unanswered connection request to this endpoint");
-    }
-    if (const auto request = pep.fabric->take(handle)) request->reject(data_of(param, size));
+    (void)request->reject(data_of(param, size));
     return 0;
   });
 }
@@ -357,7 +358,9 @@ void on_connection(Eq& eq, ofi::Fid* fid, const nic::CmEvent& m) {
 
 void end_connection(Ep& ep) {
   (void)guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_close", [&] {
-    if (ep.request != nullptr) ep.request->reject();  // its endpoint was not accepted with
+    // The request was not accepted. Where the passive endpoint is closed, the answer leaves from this one.
+    if (ep.request != nullptr && !ep.request->reject() && ep.ep->enabled())
+      (void)ep.ep->cm().send(ep.request->source, nic::CmKind::reject, ep.request->connection, {});
     if (ep.eq == nullptr) return 0;
     const Guard guard(ep.eq->lock);
     ep.ep->connection().shutdown();
@@ -392,6 +395,8 @@ int open_passive_endpoint(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidP
     pep.ep->bind_av(std::make_shared<nic::AddressVector>(d.domain.get(), false, false));
     pep.info = fabric.front.dupinfo(info);
     if (pep.info == nullptr) throw std::bad_alloc();
+    const Guard guard(pep.listener->lock);
+    pep.listener->ep = pep.ep.get();
     shell->fid.fid = {kClassPep, context, &g_pep_fid_ops};
     shell->fid.ops = &g_pep_ops;
     shell->fid.cm = &g_pep_cm_ops;

@@ -47,16 +47,25 @@ struct Object {
   [[nodiscard]] bool forked() const noexcept { return made_in != g_forks.load(std::memory_order_relaxed); }
 };
 
+// What a passive endpoint shares with the requests to it, which outlive it.
+struct Listener {
+  RankedMutex<lock_rank::kProviderListener> lock;
+  nic::Endpoint* ep GUARDED_BY(lock) = nullptr;  // null: the passive endpoint is closed
+};
+
 // A peer that wants to connect: the handle in the fi_info of an FI_CONNREQ event.
 struct Request {
   ofi::Fid fid{};
-  ofi::Fid* pep = nullptr;
-  std::shared_ptr<nic::Endpoint> listener;
+  std::shared_ptr<Listener> listener;
   wire::EpAddress source;
   uint64_t connection = 0;
 
-  void reject(std::span<const std::byte> data = {}) {
-    (void)listener->cm().send(source, nic::CmKind::reject, connection, data);
+  // False: the passive endpoint is closed, and the peer has heard nothing.
+  bool reject(std::span<const std::byte> data = {}) {
+    const Guard guard(listener->lock);
+    if (listener->ep == nullptr) return false;
+    (void)listener->ep->cm().send(source, nic::CmKind::reject, connection, data);
+    return true;
   }
 };
 
@@ -66,11 +75,11 @@ struct Fabric : Object {
   RankedMutex<lock_rank::kProviderRequests> requests_lock;
   std::unordered_map<const ofi::Fid*, std::unique_ptr<Request>> requests GUARDED_BY(requests_lock);
 
-  // The unanswered request of a handle, which nobody can answer again; null: there is none.
-  std::unique_ptr<Request> take(const ofi::Fid* handle) {
+  // The unanswered request of a handle, which nobody can answer again; null: there is none, or none to this listener.
+  std::unique_ptr<Request> take(const ofi::Fid* handle, const Listener* listener = nullptr) {
     const Guard guard(requests_lock);
     const auto found = requests.find(handle);
-    if (found == requests.end()) return nullptr;
+    if (found == requests.end() || (listener != nullptr && found->second->listener.get() != listener)) return nullptr;
     auto request = std::move(found->second);
     requests.erase(found);
     return request;
@@ -215,6 +224,7 @@ struct Pep : Object {
   Fabric* fabric = nullptr;
   ofi::FidDomain* domain = nullptr;
   std::shared_ptr<nic::Endpoint> ep;
+  std::shared_ptr<Listener> listener = std::make_shared<Listener>();
   ofi::Info* info = nullptr;  // libfabric's copy
   Eq* eq = nullptr;
   uint64_t token = 0;

@@ -48,6 +48,9 @@ a passive endpoint closed with a request: Connection refused
 fi_eq_read beside an error: Error available
 a passive endpoint closed with two: Connection refused
 fi_eq_read after it: Resource temporarily unavailable
+fi_reject of a closed endpoint's request: Invalid argument
+fi_eq_read beside an error: Error available
+an endpoint closed after the passive endpoint: Connection refused
 fi_connect to nobody: no error
 fi_eq_read beside an error: Error available
 nobody: Connection refused

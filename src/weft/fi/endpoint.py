@@ -419,8 +419,8 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
             )
         self.enable()
         must_be_idle(self, op)
-        request.answered = True
         self.cm_step(CmKind.accept, to_core(request.source), request.connection, data)
+        request.answered = True
 
     def shutdown(self, flags: int = 0) -> None:
         """End the connection (fi_shutdown): the peer reads a SHUTDOWN event, and neither side reaches the other again.

@@ -4,7 +4,6 @@
 
 static uint64_t out[2] = {5, 6}, got[2], memory[8];
 
-static void refused(const char* what, long r) { printf("%s: %s\n", what, r < 0 ? fi_strerror((int)-r) : "no error"); }
 
 static uint64_t flags_of(struct fid_ep* ep, uint64_t side) {
   uint64_t flags = side;

@@ -18,14 +18,8 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
-#define MUST(call)                                                                              \
-  do {                                                                                          \
-    long must_ = (long)(call);                                                                  \
-    if (must_ < 0) {                                                                            \
-      printf("%s:%d: %s: %ld (%s)\n", __FILE__, __LINE__, #call, must_, fi_strerror((int)-must_)); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
+#include "must.h"
+
 enum { WAIT_MS = 20000, TURN_MS = 20, LONG = 1 << 20 };
 
 static const char* provider;
@@ -36,10 +30,6 @@ static struct fid_eq* eq;
 static struct fid_cq* cq;
 static struct fi_eq_cm_entry* entry; /* of the event that was read last, with 256 bytes of data */
 static char out[1 << 20], in[1 << 20];
-
-static void refused(const char* what, long r) {
-  printf("%s: %s\n", what, r < 0 ? fi_strerror((int)-r) : "no error");
-}
 
 static struct fi_info* find(const void* dest, size_t size, uint64_t flags, const char* node) {
   struct fi_info *hints = fi_allocinfo(), *found;

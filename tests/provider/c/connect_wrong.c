@@ -9,14 +9,8 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
-#define MUST(call)                                                                              \
-  do {                                                                                          \
-    long must_ = (long)(call);                                                                  \
-    if (must_ < 0) {                                                                            \
-      printf("%s:%d: %s: %ld (%s)\n", __FILE__, __LINE__, #call, must_, fi_strerror((int)-must_)); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
+#include "must.h"
+
 enum { WAIT_MS = 20000 };
 
 static const char* provider;
@@ -25,10 +19,6 @@ static struct fid_fabric* fabric;
 static struct fid_domain* domain;
 static struct fid_eq *theirs, *ours; /* of the passive side and of the other */
 static struct fid_cq* cq;
-
-static void refused(const char* what, long r) {
-  printf("%s: %s\n", what, r < 0 ? fi_strerror((int)-r) : "no error");
-}
 
 static struct fi_info* find(enum fi_ep_type type) {
   struct fi_info *hints = fi_allocinfo(), *found;
@@ -79,6 +69,35 @@ static void without_connections(void) {
   MUST(fi_close(&ep->fid));
   MUST(fi_close(&other->fid));
   fi_freeinfo(rdm);
+}
+
+/* Requests that were read outlive their passive endpoint: an endpoint may take them, or nobody answers them. */
+static void closed_listener(struct fid_ep* ep) {
+  char name[256];
+  size_t size = sizeof(name);
+  struct fid_pep *pep, *next;
+  struct fid_ep* other = endpoint(domain, info, ours);
+  MUST(fi_passive_ep(fabric, info, &pep, NULL));
+  MUST(fi_pep_bind(pep, &theirs->fid, 0));
+  MUST(fi_listen(pep));
+  MUST(fi_getname(&pep->fid, name, &size));
+  MUST(fi_connect(ep, name, NULL, 0));
+  struct fi_info* taken = request();
+  MUST(fi_connect(other, name, NULL, 0));
+  struct fi_info* left = request();
+  MUST(fi_close(&pep->fid));
+  MUST(fi_passive_ep(fabric, info, &next, NULL));
+  MUST(fi_pep_bind(next, &theirs->fid, 0));
+  MUST(fi_listen(next));
+  refused("fi_reject of a closed endpoint's request", fi_reject(next, left->handle, NULL, 0));
+  struct fid_ep* one = endpoint(domain, taken, theirs);
+  MUST(fi_enable(one));
+  MUST(fi_close(&one->fid));
+  failure("an endpoint closed after the passive endpoint");
+  MUST(fi_close(&next->fid));
+  MUST(fi_close(&other->fid));
+  fi_freeinfo(taken);
+  fi_freeinfo(left);
 }
 
 int main(int argc, char** argv) {
@@ -149,6 +168,7 @@ int main(int argc, char** argv) {
   failure("a passive endpoint closed with a request");
   failure("a passive endpoint closed with two");
   refused("fi_eq_read after it", fi_eq_read(theirs, &event, &entry, sizeof(entry), 0));
+  closed_listener(ep);
   refused("fi_connect to nobody", fi_connect(ep, name, NULL, 0));
   failure("nobody");
   struct fi_eq_err_entry error = {0};

@@ -3,7 +3,6 @@
 
 static char out[256], in[256];
 
-static void refused(const char* what, long r) { printf("%s: %s\n", what, r < 0 ? fi_strerror((int)-r) : "no error"); }
 
 static void counters(void) {
   struct fid_cntr* cntr;

@@ -16,16 +16,10 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
+#include "must.h"
+
 #define A 0
 #define B 1
-#define MUST(call)                                                                              \
-  do {                                                                                          \
-    long must_ = (long)(call);                                                                  \
-    if (must_ < 0) {                                                                            \
-      printf("%s:%d: %s: %ld (%s)\n", __FILE__, __LINE__, #call, must_, fi_strerror((int)-must_)); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
 /* A call that may have to be repeated while queues are full. */
 #define POST(call)                                 \
   do {                                             \

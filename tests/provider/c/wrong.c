@@ -8,7 +8,6 @@ struct auth_key {
   uint16_t vni;
 };
 
-static void refused(const char* what, long r) { printf("%s: %s\n", what, r == 0 ? "no error" : fi_strerror((int)-r)); }
 
 /* fi_domain with this key. */
 static long with_key(uint32_t service, uint16_t vni, struct fid_domain** opened) {
