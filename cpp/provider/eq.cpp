@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 
 #include "provider/objects.hpp"
@@ -135,20 +136,22 @@ ssize_t eq_sread(ofi::FidEq* fid, uint32_t* event, void* out, size_t size, int t
     return refuse(eq.fabric->front, Subject::eq, "fi_eq_sread", fi_err::kENOSYS,
                   "fi_eq_sread: the queue was opened with FI_WAIT_NONE\n  try: wait_obj FI_WAIT_UNSPEC");
   }
-  constexpr uint64_t kLookMs = 50, kLookManualMs = 1;  // how often a thread looks that is not woken, or has the work
+  // The NIC's engine wakes a waiting thread. Without one the thread has the work; and before the first endpoint is
+  // bound nobody knows which of the two.
+  constexpr uint64_t kSleepMs = INT_MAX, kUnboundMs = 50, kManualMs = 1;
   const uint64_t deadline = deadline_in(timeout);
   for (;;) {
     const ssize_t n = eq_read(fid, event, out, size, flags);
     const uint64_t now = host::now_ns();
     if (n != -fi_err::kEAGAIN || now >= deadline) return n;
-    bool manual;
+    uint64_t sleep;
     {
       const Guard guard(eq.lock);
-      manual = eq.host != nullptr && !eq.host->nic().has_engine();
+      sleep = eq.host == nullptr ? kUnboundMs : eq.host->nic().has_engine() ? kSleepMs : kManualMs;
     }
-    const uint64_t left = deadline == host::kForever ? kLookMs : (deadline - now + 999'999) / 1'000'000;
+    if (deadline != host::kForever) sleep = std::min(sleep, (deadline - now + 999'999) / 1'000'000);
     pollfd wait{eq.notifier->fd(), POLLIN, 0};
-    (void)::poll(&wait, 1, static_cast<int>(std::min(left, manual ? kLookManualMs : kLookMs)));
+    (void)::poll(&wait, 1, static_cast<int>(sleep));
   }
 }
 
