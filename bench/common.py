@@ -117,6 +117,7 @@ PEERS_VARIABLE = "WEFT_BENCH_PEERS"
 """Variable with the file of the peers' figures, which run.py measures once for all benchmarks."""
 
 _PEER_LIMIT_S = 60
+OPEN_MPI = HERE.parent / "build" / "clients" / "openmpi"  # installed by `make bench` and `make clients`
 _PEER_ROUNDS = 2  # the better of two rounds, so that a slow second of the machine does not decide the comparison
 
 
@@ -139,16 +140,15 @@ def peers() -> dict[str, dict[str, Any]]:
 
 def _mpi(name: str, program: str, ranks: int, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """Command and environment of a program of peers/ under one of the two MPIs."""
-    # Both wheels install an mpirun, and the last one installed wins: these launchers belong to one MPI each. Open MPI's
-    # wheel is linked for /usr and needs its actual prefix.
+    # Open MPI is in a folder of its own, because both wheels install an mpiexec. The wheel is linked for /usr and needs
+    # its actual prefix.
     run = ["-n", str(ranks), sys.executable, str(HERE / "peers" / program), *arguments]
     if name == "MPICH":
         return ["mpiexec.hydra", *run], {}
-    prefix = sysconfig.get_path("data")
     root = {f"{one}_ALLOW_RUN_AS_ROOT{end}": "1" for one in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-    open_mpi = {"MPI4PY_MPIABI": "openmpi", "OPAL_PREFIX": prefix, "LD_LIBRARY_PATH": f"{prefix}/lib"}
+    open_mpi = {"MPI4PY_MPIABI": "openmpi", "OPAL_PREFIX": str(OPEN_MPI), "LD_LIBRARY_PATH": f"{OPEN_MPI}/lib"}
     open_mpi |= root if os.geteuid() == 0 else {}
-    return ["prterun", *(["--map-by", ":OVERSUBSCRIBE"] if ranks > 2 else []), *run], open_mpi
+    return [str(OPEN_MPI / "bin" / "prterun"), *(["--map-by", ":OVERSUBSCRIBE"] if ranks > 2 else []), *run], open_mpi
 
 
 def mpi_of(name: str, program: str, ranks: int) -> dict[str, Any] | None:
@@ -173,7 +173,7 @@ def _peer_programs() -> Iterator[tuple[str, tuple[list[str], dict[str, str]]]]:
 def _peer(name: str, command: list[str], env: dict[str, str]) -> dict[str, Any] | None:
     where = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
     if where is None:
-        print(f"{name}: no {command[0]} beside this Python: its figures are missing (pip install 'weft-fabric[bench]')")
+        print(f"{name}: no {command[0]}: its figures are missing (`make bench` installs the peers)")
         return None
     with subprocess.Popen(
         [where, *command[1:]],

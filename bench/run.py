@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import report
-from common import HERE, PEERS_VARIABLE, Row, peers
+from common import HERE, OPEN_MPI, PEERS_VARIABLE, Row, peers
 
 RESULTS = HERE / "results"
 STEP_LIMIT_S = 90
@@ -39,11 +39,10 @@ def machine() -> dict[str, Any]:
     with open("/proc/cpuinfo") as lines:
         cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
     found = {}
+    places = [*sys.path, *map(str, OPEN_MPI.glob("lib/python*/site-packages"))]
     for name in LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
+        for one in importlib.metadata.distributions(name=name, path=places):
+            found.setdefault(name, one.version)
     return {
         "cpu": cpu or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
