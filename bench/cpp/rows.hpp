@@ -24,7 +24,7 @@ struct Row {
   double median = 0, p99 = 0;
   std::string limit_name;
   double limit = 0;
-  std::string budget;  // empty: DESIGN.md has none
+  std::string budget{};  // empty: DESIGN.md has none
   bool met = true;
 };
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +22,7 @@ from tests.share.owner import Owner, stop, until_its_end_is_known
 
 import weft
 from weft import _process, errors
-from weft.share.keeping import client, protocol
+from weft.share.keeping import client, keeper, protocol
 
 pytestmark = [pytest.mark.procs, pytest.mark.usefixtures("keeping")]
 
@@ -340,7 +342,7 @@ def test_keeper_ends_when_it_keeps_nothing(registry: Path, node: weft.Node, name
     assert node.attach(name("b")).shape == (3,)
     weft.forget(name("b"))
     keepers.wait_for_end(pid)
-    assert [path.suffix for path in (registry / "keep").iterdir()] == [".lock"]
+    assert sorted(path.suffix for path in (registry / "keep").iterdir()) == [".lock", ".place"]
     node.share(np.zeros(4), name("a"), keep=True)  # the next call starts another
     assert keepers.keeper_pid() != pid
 
@@ -376,6 +378,53 @@ def test_threads_that_start_the_keeper_at_once_find_one(registry: Path, node: we
     for thread in threads:
         thread.join()
     assert sorted(one.shape for one in keepers.kept()) == [(i + 1,) for i in range(6)]
+
+
+def test_keeper_whose_starter_was_killed_serves_the_next_process(registry: Path, node: weft.Node, name: Any) -> None:
+    protocol.folder()
+    hear, tell = os.pipe()
+    os.close(hear)  # the starter is gone: nobody hears that the keeper is ready
+    command = [sys.executable, "-c", protocol._PROGRAM, str(tell)]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # the keeper would hold the test's pipes
+    patience.run(command, 60, check=True, pass_fds=[tell], **silent)
+    os.close(tell)
+    waited = patience.Patience(60)
+    while (connection := protocol._try(protocol.folder())) is None:
+        assert not waited.over, "the keeper does not listen"
+        time.sleep(0.002)
+    with protocol.Link(connection) as link:
+        node.share(np.zeros(3), name("a"), keep=True)
+        assert link.call("hello")["pid"] == keepers.keeper_pid()
+
+
+def test_keepers_that_sweep_at_once_leave_one(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two keepers start, each after a starter that was killed, and both find the file of a killed keeper."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as killed:
+        killed.bind(str(protocol.folder() / f"{protocol.stem()}.socket"))
+    ends: list[object] = []
+
+    def start() -> None:
+        try:
+            ends.append(keeper.Keeper(stay=True))
+        except errors.Busy as reason:
+            ends.append(reason)
+
+    def unlink(path: str) -> None:
+        if path.endswith(".socket"):
+            monkeypatch.undo()
+            second.start()
+            second.join(0.5)  # the other keeper is through, or waits until this keeper has its place
+        removed(path)
+
+    second, removed = threading.Thread(target=start), os.unlink
+    monkeypatch.setattr(keeper.os, "unlink", unlink)
+    start()
+    second.join()
+    listening = [one for one in ends if isinstance(one, keeper.Keeper)]
+    for one in listening:
+        one.close()
+    assert len(listening) == 1
+    assert len(ends) == 2
 
 
 STRANGER = """

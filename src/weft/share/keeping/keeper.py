@@ -81,8 +81,9 @@ class Keeper:
         self._listeners = [self._listen_in_folder(), _listener(b"\0" + self.name.encode())]
 
     def _listen_in_folder(self) -> socket.socket:
-        final, first = f"{protocol.stem()}.socket", f"{protocol.stem()}.{os.getpid()}.new"
-        with protocol.at_folder(self.folder) as short:
+        final, first = f"{protocol.stem()}.socket", f"{protocol.stem()}.new"
+        place = _files.locked(self.folder / f"{protocol.stem()}.place", "keep", protocol.START_S)
+        with protocol.at_folder(self.folder) as short, place:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{short}/{first}")
             listener = _listener(f"{short}/{first}")
@@ -464,16 +465,18 @@ def run(stay: bool, ready: Callable[[Keeper], None]) -> None:
 def main(tell: int) -> None:
     """The process that `protocol` starts. tell: a pipe, for "ready" or the reason why there is no keeper."""
 
+    def say(words: str) -> None:
+        with contextlib.suppress(OSError):  # the starter was killed: another process may be waiting for this keeper
+            os.write(tell, words.encode())
+
     def ready(_: Keeper) -> None:
-        os.write(tell, b"ready")
+        say("ready")
         os.close(tell)
 
     try:
         run(False, ready)
-    except errors.Busy:  # another one was faster: the caller finds it
-        with contextlib.suppress(OSError):
-            os.write(tell, b"ready")
+    except errors.Busy:  # another keeper was faster: the caller finds that keeper
+        say("ready")
     except errors.FabricError as reason:
-        with contextlib.suppress(OSError):
-            os.write(tell, str(reason).encode())
+        say(str(reason))
         sys.exit(1)

@@ -4,8 +4,10 @@ There is one keeper for a user, a registry and a network namespace. Its folder i
 set, otherwise $XDG_RUNTIME_DIR/weft/keep, or weft-<uid>/keep in the temporary folder:
 
     <namespace>.socket   where the keeper listens. The file is linked there when the keeper listens already, so a file
-    without a listener belongs to a keeper that was killed <namespace>.lock     held (flock) while a keeper is started,
-    and while a keeper ends
+    without a listener belongs to a keeper that was killed
+    <namespace>.lock     held (flock) while a process starts a keeper, and while a keeper ends
+    <namespace>.place    held while a keeper takes its place: the keeper of a starter that was killed runs beside the
+    next starter's, and only one of them may remove a killed keeper's file
 
 The keeper also listens at an abstract socket, which it tells to all who ask for a name: `weft rm` reaches it without
 the folder. Both sides check the other's user.
