@@ -22,7 +22,7 @@
 #                     of texts in Python and FUZZ_FRAMES=n of sealed frames; under libFuzzer where clang++ is installed
 #   make docs         HTML into build/docs/index.html; a warning is an error
 #   make clients      install MPI libraries and NIXL for the tests of C programs, into build/clients
-#   make stub         regenerate src/weft/_nic.pyi from the extension
+#   make stub         regenerate src/weft/_nic.pyi and fi/_async_calls.pyi from the extension
 #   make rooms        rewrite the tables of files and rooms in the READMEs and in docs/design/rooms.md, and its pictures
 #   make house        how large the source is: lines by room, the largest classes, friends, assertions, and their marks
 #   make flags        regenerate src/weft/flags/_names.py from the classes beside it
@@ -284,8 +284,8 @@ house: $(VENV)/.demo
 	@$(PY) -m tests.meta.house
 
 stub: ext
-	@$(PY) -m nanobind.stubgen -q -m weft._nic -p cpp/bind/stub_patterns.txt -o src/weft/_nic.pyi
-	@git --no-pager diff --stat -- src/weft/_nic.pyi || true
+	@$(PY) cpp/bind/text_signatures.py cpp/bind/stub_patterns.txt src/weft
+	@git --no-pager diff --stat -- src/weft/_nic.pyi src/weft/fi/_async_calls.pyi || true
 
 # A warning is an error. The extension is needed: the reference, the tables and the commands' help come from the code.
 docs: ext $(VENV)/.docs

@@ -154,16 +154,23 @@ PyObject* atomic_msg(EndpointCore* core, const char* method, AtomicFamily family
 
 namespace {
 
-PyObject* list_call(PyObject* self, const char* method, AtomicFamily family, const ListAtomic& p) {
-  return list_atomic(self_of(self), method, family, p, std::nullopt, false);
-}
-PyObject* message_call(PyObject* self, const char* method, AtomicFamily family, const ListAtomic& p) {
-  return atomic_msg(self_of(self), method, family, p);
+template <Form form>
+PyObject* called(PyObject* self, const char* method, AtomicFamily family, const AtomicArgsFor<form>& a) {
+  if constexpr (form == Form::message) {
+    return atomic_msg(self_of(self), method, family, a);
+  } else if constexpr (form == Form::list) {
+    return list_atomic(self_of(self), method, family, a, std::nullopt, false);
+  } else {
+    return one_atomic(self, method, family, a, form == Form::inject);
+  }
 }
 
 }  // namespace
 
-WEFT_ATOMIC_METHODS(ep_, AtomicFamily, one_atomic, list_call, message_call)
+#define WEFT_ATOMIC(name, form, family, params, doc)               \
+  WEFT_METHOD(ep_##name, AtomicArgsFor<Form::form>, #name, params, \
+              called<Form::form>(self, M::kName, AtomicFamily::family, a))
+#include "bind/calls.inl"
 
 void register_atomic(Module& m) {
   m.def(

@@ -15,19 +15,11 @@ struct OneAtomic {
   PyObject *dest = nullptr, *addr = nullptr, *key = nullptr;
   PyObject *datatype = nullptr, *op = nullptr;
   PyObject *context = nullptr, *count = nullptr;
-  static constexpr auto kParams = std::to_array<Param<OneAtomic>>({{"buf", &OneAtomic::buf},
-                                                                   {"desc", &OneAtomic::desc},
-                                                                   {"compare", &OneAtomic::compare},
-                                                                   {"compare_desc", &OneAtomic::compare_desc},
-                                                                   {"result", &OneAtomic::result},
-                                                                   {"result_desc", &OneAtomic::result_desc},
-                                                                   {"dest_addr", &OneAtomic::dest},
-                                                                   {"addr", &OneAtomic::addr},
-                                                                   {"key", &OneAtomic::key},
-                                                                   {"datatype", &OneAtomic::datatype},
-                                                                   {"op", &OneAtomic::op},
-                                                                   {"context", &OneAtomic::context},
-                                                                   {"count", &OneAtomic::count}});
+  using P = OneAtomic;
+  static constexpr auto kParams =
+      params<P>("buf", &P::buf, "desc", &P::desc, "compare", &P::compare, "compare_desc", &P::compare_desc, "result",
+                &P::result, "result_desc", &P::result_desc, "dest_addr", &P::dest, "addr", &P::addr, "key", &P::key,
+                "datatype", &P::datatype, "op", &P::op, "context", &P::context, "count", &P::count);
 };
 
 // The arguments of a call with lists; null where absent. The ranges are in `rma`, or addr and key describe the only
@@ -41,20 +33,11 @@ struct ListAtomic {
   PyObject *datatype = nullptr, *op = nullptr;
   PyObject *context = nullptr, *data = nullptr;
   PyObject *msg = nullptr, *flags = nullptr;
-  static constexpr auto kParams = std::to_array<Param<ListAtomic>>({{"iov", &ListAtomic::iov},
-                                                                    {"desc", &ListAtomic::desc},
-                                                                    {"comparev", &ListAtomic::comparev},
-                                                                    {"compare_desc", &ListAtomic::compare_desc},
-                                                                    {"resultv", &ListAtomic::resultv},
-                                                                    {"result_desc", &ListAtomic::result_desc},
-                                                                    {"dest_addr", &ListAtomic::dest},
-                                                                    {"addr", &ListAtomic::addr},
-                                                                    {"key", &ListAtomic::key},
-                                                                    {"datatype", &ListAtomic::datatype},
-                                                                    {"op", &ListAtomic::op},
-                                                                    {"context", &ListAtomic::context},
-                                                                    {"msg", &ListAtomic::msg},
-                                                                    {"flags", &ListAtomic::flags}});
+  using P = ListAtomic;
+  static constexpr auto kParams =
+      params<P>("iov", &P::iov, "desc", &P::desc, "comparev", &P::comparev, "compare_desc", &P::compare_desc, "resultv",
+                &P::resultv, "result_desc", &P::result_desc, "dest_addr", &P::dest, "addr", &P::addr, "key", &P::key,
+                "datatype", &P::datatype, "op", &P::op, "context", &P::context, "msg", &P::msg, "flags", &P::flags);
 };
 
 // The fields of an fi.MsgAtomic, as owned references.
@@ -77,30 +60,8 @@ struct AtomicFields {
   Attr attrs[10];
 };
 
-// Defines the methods of fi_atomic(3): `one` has their buffers in OneAtomic a, and `list` in ListAtomic a.
-#define WEFT_ATOMIC_METHODS(prefix, Family, one, list, message)                                                      \
-  WEFT_METHOD(prefix##atomic, OneAtomic, "atomic", "buf! desc dest_addr! addr key datatype! op! context|count",      \
-              one(self, M::kName, Family::base, a, false))                                                           \
-  WEFT_METHOD(prefix##inject_atomic, OneAtomic, "inject_atomic", "buf! dest_addr! addr key datatype! op!|count",     \
-              one(self, M::kName, Family::base, a, true))                                                            \
-  WEFT_METHOD(prefix##fetch_atomic, OneAtomic, "fetch_atomic",                                                       \
-              "buf! desc result! result_desc dest_addr! addr key datatype! op! context|count",                       \
-              one(self, M::kName, Family::fetch, a, false))                                                          \
-  WEFT_METHOD(prefix##compare_atomic, OneAtomic, "compare_atomic",                                                   \
-              "buf! desc compare! compare_desc result! result_desc dest_addr! addr key datatype! op! context|count", \
-              one(self, M::kName, Family::compare, a, false))                                                        \
-  WEFT_METHOD(prefix##atomicv, ListAtomic, "atomicv", "iov! desc dest_addr! addr key datatype! op! context",         \
-              list(self, M::kName, Family::base, a))                                                                 \
-  WEFT_METHOD(prefix##fetch_atomicv, ListAtomic, "fetch_atomicv",                                                    \
-              "iov! desc resultv! result_desc dest_addr! addr key datatype! op! context",                            \
-              list(self, M::kName, Family::fetch, a))                                                                \
-  WEFT_METHOD(prefix##compare_atomicv, ListAtomic, "compare_atomicv",                                                \
-              "iov! desc comparev! compare_desc resultv! result_desc dest_addr! addr key datatype! op! context",     \
-              list(self, M::kName, Family::compare, a))                                                              \
-  WEFT_METHOD(prefix##atomicmsg, ListAtomic, "atomicmsg", "msg! flags", message(self, M::kName, Family::base, a))    \
-  WEFT_METHOD(prefix##fetch_atomicmsg, ListAtomic, "fetch_atomicmsg", "msg! resultv! result_desc flags",             \
-              message(self, M::kName, Family::fetch, a))                                                             \
-  WEFT_METHOD(prefix##compare_atomicmsg, ListAtomic, "compare_atomicmsg",                                            \
-              "msg! comparev! compare_desc resultv! result_desc flags", message(self, M::kName, Family::compare, a))
+// The arguments of a call of a form.
+template <Form form>
+using AtomicArgsFor = std::conditional_t<form == Form::one || form == Form::inject, OneAtomic, ListAtomic>;
 
 }  // namespace weft::bind

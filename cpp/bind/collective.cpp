@@ -369,7 +369,15 @@ bool datatype_of(const char* method, PyObject* array, uint64_t* out) {
   return false;
 }
 
-WEFT_COLLECTIVE_METHODS(ep_)
+static PyObject* reduce(PyObject* self, const char* method, const CollectiveArgs& a) {
+  return reduce(self, method, true, a);
+}
+static PyObject* allreduce(PyObject* self, const char* method, const CollectiveArgs& a) {
+  return reduce(self, method, false, a);
+}
+#define WEFT_COLLECTIVE(name, kind, params, doc) \
+  WEFT_METHOD(ep_##name, CollectiveArgs, #name, params, kind(self, M::kName, a))
+#include "bind/calls.inl"
 
 void register_collective(Module& m) {
   using Address = std::tuple<uint32_t, uint32_t, uint16_t>;

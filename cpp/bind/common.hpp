@@ -417,6 +417,7 @@ void register_limits(Module& m);
 void register_tables(Module& m);
 void register_errors(Module& m);
 void register_buffers(Module& m);
+void register_calls(Module& m);
 void register_endpoint(Module& m);
 void register_tcp(Module& m, Class<PyNic>& nic);
 void register_probes(Module& m);

@@ -123,17 +123,17 @@ extern PyType_Slot g_endpoint_slots[];  // ep_methods.cpp
 struct Deferral;
 
 using EpMethod = PyObject*(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-EpMethod ep_write, ep_read, ep_writedata, ep_inject_write, ep_inject_writedata, ep_readv, ep_writev, ep_readmsg,
-    ep_writemsg, ep_read_batch, ep_write_batch, ep_atomic, ep_inject_atomic, ep_fetch_atomic, ep_compare_atomic,
-    ep_atomicv, ep_fetch_atomicv, ep_compare_atomicv, ep_atomicmsg, ep_fetch_atomicmsg, ep_compare_atomicmsg, ep_send,
-    ep_sendv, ep_sendmsg, ep_inject, ep_senddata, ep_injectdata, ep_recv, ep_recvv, ep_recvmsg, ep_tsend, ep_tsendv,
-    ep_tsendmsg, ep_tinject, ep_tsenddata, ep_tinjectdata, ep_trecv, ep_trecvv, ep_trecvmsg, ep_barrier, ep_barrier2,
-    ep_broadcast, ep_reduce, ep_allreduce;
+#define WEFT_CALL(name, params, doc) EpMethod ep_##name;
+#include "bind/calls.inl"
 // The bit of a call in EndpointCore::goes; raises if an endpoint has no such call.
 uint64_t bit_of(std::string_view call);
 // The calls above whose arguments are a message struct; later: they are queued, and nothing is posted.
 PyObject* transfer_msg(EndpointCore* core, const char* method, OpKind kind, PyObject* msg, PyObject* flags,
                        Deferral* later = nullptr);
+PyObject* send_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
+                   Deferral* later = nullptr);
+PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject* msg, PyObject* flags,
+                   Deferral* later = nullptr);
 struct ListAtomic;  // atomic_args.hpp
 PyObject* atomic_msg(EndpointCore* core, const char* method, nic::AtomicFamily family, ListAtomic p,
                      Deferral* later = nullptr);

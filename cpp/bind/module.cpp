@@ -29,6 +29,7 @@ NB_MODULE(_nic, module) {
   register_rules(m);
   register_message_config(m);
   register_endpoint(m);
+  register_calls(m);
   register_elements(m);
   register_collective(m);
   register_probes(m);

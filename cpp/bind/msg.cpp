@@ -1,10 +1,10 @@
-// cpp/bind/msg.cpp: the data-path methods of fi_msg(3), and what fi_tagged(3) shares with them (tagged.cpp).
+// cpp/bind/msg.cpp: the data-path methods of fi_msg(3) and of fi_tagged(3), which differ in the tag alone.
 //
 // HOT: send, recv, inject and their tagged twins. They parse arguments in place, read the buffer without an export if
 // its type allows, keep the GIL for short copies, and allocate nothing.
-#include "bind/msg.hpp"
-
+#include "bind/arglist.hpp"
 #include "bind/deferred.hpp"
+#include "bind/params.hpp"
 
 namespace weft::bind {
 
@@ -12,6 +12,16 @@ namespace {
 
 constexpr const char* kMsg = "fi.Msg";
 constexpr const char* kMsgTagged = "fi.MsgTagged";
+
+// The arguments of a call with one buffer, or with a list of them; null where absent. buf None: a message of no bytes.
+struct MessageArgs {
+  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr,
+           *context = nullptr, *data = nullptr;
+  using P = MessageArgs;
+  static constexpr auto kParams = params<P>("buf", &P::buf, "iov", &P::buf, "len", &P::len, "count", &P::len, "desc",
+                                            &P::desc, "dest_addr", &P::peer, "src_addr", &P::peer, "tag", &P::tag,
+                                            "ignore", &P::ignore, "context", &P::context, "data", &P::data);
+};
 
 bool tag_ok(const char* method, const PyObject* tag) {
   if (tag != nullptr) [[likely]]
@@ -78,12 +88,10 @@ PyObject* check_and_receive(EndpointCore* core, const char* method, call::Receiv
   Py_RETURN_NONE;
 }
 
-}  // namespace
-
 // ---- one buffer ----------------------------------------------------------------------------------------------------
 
 // HOT.
-PyObject* send_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m, bool inject) {
+PyObject* send_one(PyObject* self, const char* method, bool tagged, const MessageArgs& m, bool inject = false) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
@@ -172,8 +180,6 @@ PyObject* recv_list(PyObject* self, const char* method, bool tagged, const Messa
 
 // ---- message structs -----------------------------------------------------------------------------------------------
 
-namespace {
-
 bool read_tag(PyObject* msg, const char* method, const char* name, uint64_t* out) {
   const Attr attr(msg, name, kMsgTagged);
   return attr.value != nullptr && to_u64(attr.value, out, method, name);
@@ -231,18 +237,29 @@ PyObject* recv_msg(EndpointCore* core, const char* method, bool tagged, PyObject
   return check_and_receive(core, method, r, f.context.value, {list.pointers.data(), list.count});
 }
 
-// ---- fi_msg(3) -----------------------------------------------------------------------------------------------------
+// ---- methods -------------------------------------------------------------------------------------------------------
 
-WEFT_METHOD(ep_send, MessageArgs, "send", "buf! desc dest_addr context|len", send_one(self, M::kName, false, a, false))
-WEFT_METHOD(ep_senddata, MessageArgs, "senddata", "buf! desc data! dest_addr context|len",
-            send_one(self, M::kName, false, a, false))
-WEFT_METHOD(ep_inject, MessageArgs, "inject", "buf! dest_addr|len", send_one(self, M::kName, false, a, true))
-WEFT_METHOD(ep_injectdata, MessageArgs, "injectdata", "buf! data! dest_addr|len",
-            send_one(self, M::kName, false, a, true))
-WEFT_METHOD(ep_recv, MessageArgs, "recv", "buf! desc src_addr context|len", recv_one(self, M::kName, false, a))
-WEFT_METHOD(ep_sendv, MessageArgs, "sendv", "iov! desc dest_addr context|count", send_list(self, M::kName, false, a))
-WEFT_METHOD(ep_recvv, MessageArgs, "recvv", "iov! desc src_addr context|count", recv_list(self, M::kName, false, a))
-WEFT_METHOD(ep_sendmsg, StructArgs, "sendmsg", "msg! flags", send_msg(self_of(self), M::kName, false, a.msg, a.flags))
-WEFT_METHOD(ep_recvmsg, StructArgs, "recvmsg", "msg! flags", recv_msg(self_of(self), M::kName, false, a.msg, a.flags))
+namespace {
+
+template <Form form>
+using ArgsFor = ArgsOf<form, MessageArgs>;
+
+PyObject* send_inject(PyObject* self, const char* method, bool tagged, const MessageArgs& m) {
+  return send_one(self, method, tagged, m, true);
+}
+PyObject* send_message(PyObject* self, const char* method, bool tagged, const StructArgs& a) {
+  return send_msg(self_of(self), method, tagged, a.msg, a.flags);
+}
+PyObject* recv_message(PyObject* self, const char* method, bool tagged, const StructArgs& a) {
+  return recv_msg(self_of(self), method, tagged, a.msg, a.flags);
+}
+
+constexpr bool kIs_msg = false, kIs_tagged = true;
+
+}  // namespace
+
+#define WEFT_MESSAGE(name, table, entry, form, side, params, doc) \
+  WEFT_METHOD(ep_##name, ArgsFor<Form::form>, #name, params, side##_##form(self, M::kName, kIs_##table, a))
+#include "bind/calls.inl"
 
 }  // namespace weft::bind

@@ -231,17 +231,23 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
   });
 }
 
-// An atomic of a message struct, and one of lists.
-PyObject* message_call(PyObject* self, const char* method, Family family, ListAtomic p) {
-  const AtomicFields fields(p.msg, "fi.MsgAtomic");
-  return fields.read(&p) ? list_atomic(self, method, family, p, p.flags, true) : nullptr;
-}
-PyObject* list_call(PyObject* self, const char* method, Family family, const ListAtomic& p) {
-  return list_atomic(self, method, family, p, nullptr, false);
+template <Form form>
+PyObject* called(PyObject* self, const char* method, Family family, AtomicArgsFor<form> a) {
+  if constexpr (form == Form::message) {
+    const AtomicFields fields(a.msg, "fi.MsgAtomic");
+    return fields.read(&a) ? list_atomic(self, method, family, a, a.flags, true) : nullptr;
+  } else if constexpr (form == Form::list) {
+    return list_atomic(self, method, family, a, nullptr, false);
+  } else {
+    return one_atomic(self, method, family, a, form == Form::inject);
+  }
 }
 
 }  // namespace
 
-WEFT_ATOMIC_METHODS(ofi_, Family, one_atomic, list_call, message_call)
+#define WEFT_ATOMIC(name, form, family, params, doc)                \
+  WEFT_METHOD(ofi_##name, AtomicArgsFor<Form::form>, #name, params, \
+              called<Form::form>(self, M::kName, Family::family, a))
+#include "bind/calls.inl"
 
 }  // namespace weft::bind

@@ -10,51 +10,19 @@ namespace weft::bind {
 
 namespace {
 
-#define WEFT_METHOD(name, doc) {#name, method<ofi_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_THROUGH(name, more)                               \
+  {#name, method<ofi_##name>(), METH_FASTCALL | METH_KEYWORDS, \
+   "As fi.Endpoint." #name "," more " through the library (fi_" #name ")."},
+#define WEFT_CALL(name, params, doc) WEFT_THROUGH(name, "")
+#define WEFT_BATCH(...)
+#define WEFT_COLLECTIVE(name, kind, params, doc) WEFT_THROUGH(name, WEFT_ANY_##kind)
+#define WEFT_ANY_barrier ""
+#define WEFT_ANY_broadcast " of more than 32 bytes too,"
+#define WEFT_ANY_reduce WEFT_ANY_broadcast
+#define WEFT_ANY_allreduce WEFT_ANY_broadcast
 
 PyMethodDef g_methods[] = {
-    WEFT_METHOD(read, "As fi.Endpoint.read, through the library (fi_read)."),
-    WEFT_METHOD(readv, "As fi.Endpoint.readv, through the library (fi_readv)."),
-    WEFT_METHOD(readmsg, "As fi.Endpoint.readmsg, through the library (fi_readmsg)."),
-    WEFT_METHOD(write, "As fi.Endpoint.write, through the library (fi_write)."),
-    WEFT_METHOD(writev, "As fi.Endpoint.writev, through the library (fi_writev)."),
-    WEFT_METHOD(writemsg, "As fi.Endpoint.writemsg, through the library (fi_writemsg)."),
-    WEFT_METHOD(writedata, "As fi.Endpoint.writedata, through the library (fi_writedata)."),
-    WEFT_METHOD(inject_write, "As fi.Endpoint.inject_write, through the library (fi_inject_write)."),
-    WEFT_METHOD(inject_writedata, "As fi.Endpoint.inject_writedata, through the library (fi_inject_writedata)."),
-    WEFT_METHOD(send, "As fi.Endpoint.send, through the library (fi_send)."),
-    WEFT_METHOD(sendv, "As fi.Endpoint.sendv, through the library (fi_sendv)."),
-    WEFT_METHOD(sendmsg, "As fi.Endpoint.sendmsg, through the library (fi_sendmsg)."),
-    WEFT_METHOD(inject, "As fi.Endpoint.inject, through the library (fi_inject)."),
-    WEFT_METHOD(senddata, "As fi.Endpoint.senddata, through the library (fi_senddata)."),
-    WEFT_METHOD(injectdata, "As fi.Endpoint.injectdata, through the library (fi_injectdata)."),
-    WEFT_METHOD(recv, "As fi.Endpoint.recv, through the library (fi_recv)."),
-    WEFT_METHOD(recvv, "As fi.Endpoint.recvv, through the library (fi_recvv)."),
-    WEFT_METHOD(recvmsg, "As fi.Endpoint.recvmsg, through the library (fi_recvmsg)."),
-    WEFT_METHOD(tsend, "As fi.Endpoint.tsend, through the library (fi_tsend)."),
-    WEFT_METHOD(tsendv, "As fi.Endpoint.tsendv, through the library (fi_tsendv)."),
-    WEFT_METHOD(tsendmsg, "As fi.Endpoint.tsendmsg, through the library (fi_tsendmsg)."),
-    WEFT_METHOD(tinject, "As fi.Endpoint.tinject, through the library (fi_tinject)."),
-    WEFT_METHOD(tsenddata, "As fi.Endpoint.tsenddata, through the library (fi_tsenddata)."),
-    WEFT_METHOD(tinjectdata, "As fi.Endpoint.tinjectdata, through the library (fi_tinjectdata)."),
-    WEFT_METHOD(trecv, "As fi.Endpoint.trecv, through the library (fi_trecv)."),
-    WEFT_METHOD(trecvv, "As fi.Endpoint.trecvv, through the library (fi_trecvv)."),
-    WEFT_METHOD(trecvmsg, "As fi.Endpoint.trecvmsg, through the library (fi_trecvmsg)."),
-    WEFT_METHOD(atomic, "As fi.Endpoint.atomic, through the library (fi_atomic)."),
-    WEFT_METHOD(atomicv, "As fi.Endpoint.atomicv, through the library (fi_atomicv)."),
-    WEFT_METHOD(atomicmsg, "As fi.Endpoint.atomicmsg, through the library (fi_atomicmsg)."),
-    WEFT_METHOD(inject_atomic, "As fi.Endpoint.inject_atomic, through the library (fi_inject_atomic)."),
-    WEFT_METHOD(fetch_atomic, "As fi.Endpoint.fetch_atomic, through the library (fi_fetch_atomic)."),
-    WEFT_METHOD(fetch_atomicv, "As fi.Endpoint.fetch_atomicv, through the library (fi_fetch_atomicv)."),
-    WEFT_METHOD(fetch_atomicmsg, "As fi.Endpoint.fetch_atomicmsg, through the library (fi_fetch_atomicmsg)."),
-    WEFT_METHOD(compare_atomic, "As fi.Endpoint.compare_atomic, through the library (fi_compare_atomic)."),
-    WEFT_METHOD(compare_atomicv, "As fi.Endpoint.compare_atomicv, through the library (fi_compare_atomicv)."),
-    WEFT_METHOD(compare_atomicmsg, "As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg)."),
-    WEFT_METHOD(barrier, "As fi.Endpoint.barrier, through the library (fi_barrier)."),
-    WEFT_METHOD(barrier2, "As fi.Endpoint.barrier2, through the library (fi_barrier2)."),
-    WEFT_METHOD(broadcast, "As fi.Endpoint.broadcast, of more than 32 bytes too, through the library (fi_broadcast)."),
-    WEFT_METHOD(reduce, "As fi.Endpoint.reduce, of more than 32 bytes too, through the library (fi_reduce)."),
-    WEFT_METHOD(allreduce, "As fi.Endpoint.allreduce, of more than 32 bytes too, through the library (fi_allreduce)."),
+#include "bind/calls.inl"
     {nullptr, nullptr, 0, nullptr}};
 
 using Core = OfiCore<OfiEp>;

@@ -186,49 +186,9 @@ PyObject* ofi_post_inject(OfiEp* ep, const OfiOp& op, F&& f) {
   return ofi_refuse(ep, op, r);
 }
 
-#define WEFT_OFI_METHOD(name) \
-  PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames)
-WEFT_OFI_METHOD(read);
-WEFT_OFI_METHOD(readv);
-WEFT_OFI_METHOD(readmsg);
-WEFT_OFI_METHOD(write);
-WEFT_OFI_METHOD(writev);
-WEFT_OFI_METHOD(writemsg);
-WEFT_OFI_METHOD(writedata);
-WEFT_OFI_METHOD(inject_write);
-WEFT_OFI_METHOD(inject_writedata);
-WEFT_OFI_METHOD(send);
-WEFT_OFI_METHOD(sendv);
-WEFT_OFI_METHOD(sendmsg);
-WEFT_OFI_METHOD(inject);
-WEFT_OFI_METHOD(senddata);
-WEFT_OFI_METHOD(injectdata);
-WEFT_OFI_METHOD(recv);
-WEFT_OFI_METHOD(recvv);
-WEFT_OFI_METHOD(recvmsg);
-WEFT_OFI_METHOD(tsend);
-WEFT_OFI_METHOD(tsendv);
-WEFT_OFI_METHOD(tsendmsg);
-WEFT_OFI_METHOD(tinject);
-WEFT_OFI_METHOD(tsenddata);
-WEFT_OFI_METHOD(tinjectdata);
-WEFT_OFI_METHOD(trecv);
-WEFT_OFI_METHOD(trecvv);
-WEFT_OFI_METHOD(trecvmsg);
-WEFT_OFI_METHOD(atomic);
-WEFT_OFI_METHOD(atomicv);
-WEFT_OFI_METHOD(atomicmsg);
-WEFT_OFI_METHOD(inject_atomic);
-WEFT_OFI_METHOD(fetch_atomic);
-WEFT_OFI_METHOD(fetch_atomicv);
-WEFT_OFI_METHOD(fetch_atomicmsg);
-WEFT_OFI_METHOD(compare_atomic);
-WEFT_OFI_METHOD(compare_atomicv);
-WEFT_OFI_METHOD(compare_atomicmsg);
-WEFT_OFI_METHOD(barrier);
-WEFT_OFI_METHOD(barrier2);
-WEFT_OFI_METHOD(broadcast);
-WEFT_OFI_METHOD(reduce);
-WEFT_OFI_METHOD(allreduce);
+#define WEFT_CALL(name, params, doc) \
+  PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+#define WEFT_BATCH(...)
+#include "bind/calls.inl"
 
 }  // namespace weft::bind

@@ -343,7 +343,15 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Collecti
 
 }  // namespace
 
-WEFT_COLLECTIVE_METHODS(ofi_)
+static PyObject* reduce(PyObject* self, const char* method, const CollectiveArgs& a) {
+  return reduce(self, method, true, a);
+}
+static PyObject* allreduce(PyObject* self, const char* method, const CollectiveArgs& a) {
+  return reduce(self, method, false, a);
+}
+#define WEFT_COLLECTIVE(name, kind, params, doc) \
+  WEFT_METHOD(ofi_##name, CollectiveArgs, #name, params, kind(self, M::kName, a))
+#include "bind/calls.inl"
 
 void register_ofi_groups(Module& m) {
   Class<Core>(m, "OfiGroupCore", "An endpoint's membership of a collective group of a real libfabric.")

@@ -9,61 +9,57 @@ namespace weft::bind {
 
 namespace {
 
-// A method, for general().
-struct Method {
-  Signature* signature;
-  OfiKind kind;
-  int desc, peer, tag, ignore, addr, key, context, data, len;  // places of the parameters; -1: it has none
-  ssize_t (*call)(ofi::FidEp*, const OfiCall&, void* context);
-};
-
 // HOT where arguments are given by name. Handles every form of a call, and makes the errors.
-PyObject* general(const Method& m, PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[8];
-  Signature& s = *m.signature;
-  if (!parse(s, args, nargs, kwnames, a)) return nullptr;
+template <typename M>
+[[gnu::noinline]] PyObject* general(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  constexpr const auto& n = M::kNames;
+  constexpr const char* method = M::kName;
+  constexpr bool receives = M::kKind == OfiKind::receives, writable = receives || M::kKind == OfiKind::fetches;
+  static Signature signature{method, n.list(), n.positional, 1, {}};
+  PyObject* a[n.count];
+  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
   const auto given = [&](int at) { return at < 0 ? nullptr : a[at]; };
-  for (const int at : {m.data, m.tag}) {
+  for (const int at : {n.at("data"), n.at("tag")}) {
     if (at >= 0 && a[at] == nullptr) {
-      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", s.method, s.names[static_cast<size_t>(at)]);
+      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", method, n.name(static_cast<size_t>(at)));
       return nullptr;
     }
   }
-  OfiEp* ep = ofi_ep_of(self, s.method);
+  OfiEp* ep = ofi_ep_of(self, method);
   if (ep == nullptr) return nullptr;
-  const bool receives = m.kind == OfiKind::receives, injects = m.kind == OfiKind::injects;
-  const bool writable = receives || m.kind == OfiKind::fetches;
   Buf b;
   OfiCall c;
   const auto take = [&](int at, uint64_t* out) {
     PyObject* o = given(at);
-    return o == nullptr || plain_number(o, out) || to_u64(o, out, s.method, s.names[static_cast<size_t>(at)]);
+    return o == nullptr || plain_number(o, out) || to_u64(o, out, method, n.name(static_cast<size_t>(at)));
   };
-  if (!ofi_take(a[0], writable, given(m.len), s.method, &b) ||
-      (m.key >= 0 && (a[m.addr] == nullptr || a[m.key] == nullptr) &&
-       !target_ok(s.method, a[m.addr], a[m.key], &c.addr, &c.key)) ||
-      !take(m.addr, &c.addr) || !take(m.key, &c.key) || !take(m.peer, &c.peer) || !take(m.tag, &c.tag) ||
-      !take(m.ignore, &c.ignore) || !take(m.data, &c.value) || !ofi_desc(given(m.desc), s.method, &c.desc) ||
-      !ofi_ready(*ep, s.method, c.peer, receives) || !ofi_tag(*ep, s.method, c.tag, &c.ignore)) {
+  constexpr int addr = n.at("addr"), key = n.at("key");
+  if (!ofi_take(a[0], writable, given(n.at("len")), method, &b) ||
+      (key >= 0 && (given(addr) == nullptr || given(key) == nullptr) &&
+       !target_ok(method, given(addr), given(key), &c.addr, &c.key)) ||
+      !take(addr, &c.addr) || !take(key, &c.key) || !take(peer_of(n), &c.peer) || !take(n.at("tag"), &c.tag) ||
+      !take(n.at("ignore"), &c.ignore) || !take(n.at("data"), &c.value) ||
+      !ofi_desc(given(n.at("desc")), method, &c.desc) || !ofi_ready(*ep, method, c.peer, receives) ||
+      !ofi_tag(*ep, method, c.tag, &c.ignore)) {
     return nullptr;
   }
   c.data = b.data;
   c.length = b.length;
-  if (injects) {
+  if constexpr (M::kKind == OfiKind::injects) {
     if (b.length > ep->inject_size) {
-      set_error(fi_err::kEMSGSIZE, std::string(s.method) + ": " + std::to_string(b.length) +
+      set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(b.length) +
                                        " bytes; at most inject_size " + std::to_string(ep->inject_size) +
                                        "\n  try: the call without inject, or fewer bytes");
       return nullptr;
     }
-    return ofi_post_inject(ep, {s.method}, [&] { return m.call(ep->get(), c, nullptr); });
+    return ofi_post_inject(ep, {method}, [&] { return M::call(ep->get(), c, nullptr); });
   }
-  const OfiOp op{s.method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length,
+  const OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length,
                  receives};
-  if (!ofi_described(*ep, s.method, b, c.desc) || !ofi_fits(*ep, op, 1, !writable)) return nullptr;
+  if (!ofi_described(*ep, method, b, c.desc) || !ofi_fits(*ep, op, 1, !writable)) return nullptr;
   const Buf* bufs[] = {&b};
-  return ofi_post(ep, op, given(m.context), bufs, a[0] == Py_None ? 0 : 1,
-                  [&](void* context) { return m.call(ep->get(), c, context); });
+  return ofi_post(ep, op, given(n.at("context")), bufs, a[0] == Py_None ? 0 : 1,
+                  [&](void* context) { return M::call(ep->get(), c, context); });
 }
 
 // The library has refused: the operation's slot, or null.
@@ -72,17 +68,6 @@ PyObject* general(const Method& m, PyObject* self, PyObject* const* args, Py_ssi
   if (slot != nullptr) ofi_release_slot(cq, cq->slots, slot);
   return ofi_refuse(ep, {method, side}, r);
 }
-
-template <typename M>
-Signature g_signature{
-    M::kNames.method, {M::kNames.names.begin(), M::kNames.names.end()}, M::kNames.names.size() - 1, 1, {}};
-template <typename M>
-const Method g_method{&g_signature<M>,         M::kKind,
-                      M::kNames.at("desc"),    M::kNames.peer(),
-                      M::kNames.at("tag"),     M::kNames.at("ignore"),
-                      M::kNames.at("addr"),    M::kNames.at("key"),
-                      M::kNames.at("context"), M::kNames.at("data"),
-                      M::kNames.at("len"),     &M::call};
 
 // HOT. Whether a peer is an index in the endpoint's vector, or, of a receive, unspecified.
 template <bool Receives>
@@ -101,19 +86,19 @@ PyObject* post(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
   PyObject* context = nullptr;
   if (!plain_call<M>(args, nargs, kwnames, &c, &context) || ep == nullptr || !ep->usable() ||
       !plain_peer<kReceives>(*ep, c.peer) || !M::whole(*ep)) [[unlikely]] {
-    return general(g_method<M>, self, args, nargs, kwnames);
+    return general<M>(self, args, nargs, kwnames);
   }
   if constexpr (kInjects) {
     if (c.length > ep->inject_size) [[unlikely]]
-      return general(g_method<M>, self, args, nargs, kwnames);
+      return general<M>(self, args, nargs, kwnames);
     const ssize_t r = M::jump(ep->get(), c, nullptr);
     if (r != 0) [[unlikely]]
-      return refused(ep, M::kNames.method, nullptr, nullptr, r, kOfiTransmit);
+      return refused(ep, M::kName, nullptr, nullptr, r, kOfiTransmit);
     Py_RETURN_NONE;
   } else {
     const bool plain = kReceives ? ep->plain_rx : ep->plain_tx, described = (c.desc != nullptr) | !ep->mr_local;
     if ((plain & described & (c.length < kReleaseGilBytes)) == 0) [[unlikely]]
-      return general(g_method<M>, self, args, nargs, kwnames);
+      return general<M>(self, args, nargs, kwnames);
     OfiCq* cq = (kReceives ? ep->rx : ep->tx).get();
     ofi::Slot* slot = cq->slots.take(ep->owner);
     Py_XINCREF(context);
@@ -122,69 +107,48 @@ PyObject* post(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
     slot->receives = kReceives;
     const ssize_t r = M::jump(ep->get(), c, slot);
     if (r != 0) [[unlikely]]
-      return refused(ep, M::kNames.method, cq, slot, r, kReceives ? kOfiRecv : kOfiTransmit);
+      return refused(ep, M::kName, cq, slot, r, kReceives ? kOfiRecv : kOfiTransmit);
     Py_RETURN_NONE;
   }
 }
 
-#define WEFT_NAMES(...) {__VA_ARGS__}
-// A method: what it does with its buffer, its parameters, and the call of the library's table, whose arguments are
-// OfiCall c's, and `context`.
-#define WEFT_ONE(name, kind, parameters, table, Ops, entry, ...)                                      \
+template <typename M, typename Entry>
+[[gnu::always_inline]] inline ssize_t call_entry(Entry entry, ofi::FidEp* ep, const OfiCall& c, void* context) {
+  return [&]<size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
+    return entry(ep, c.data, c.length, argument<M, I + 1>(c, context)...);
+  }(std::make_index_sequence<M::kNames.positional - 1>());
+}
+
+// A method with one buffer, which it sends, receives, reads or writes.
+#define WEFT_ONE(name, table, Ops, entry, form, does, params)                                         \
   namespace {                                                                                         \
   struct name##_call {                                                                                \
-    static constexpr OfiNames kNames{#name, std::to_array<const char*>(parameters)};                  \
-    static constexpr OfiKind kKind = OfiKind::kind;                                                   \
+    static constexpr const char* kName = #name;                                                       \
+    static constexpr Names<params> kNames{};                                                          \
+    static constexpr OfiKind kKind = kind_of(Form::form, #does);                                      \
     static bool whole(const OfiEp& ep) { return ep.table != nullptr && ep.table == ep.get()->table; } \
-    static ssize_t jump(ofi::FidEp* ep, const OfiCall& c, [[maybe_unused]] void* context) {           \
-      return ep->table->entry(ep, c.data, c.length, __VA_ARGS__);                                     \
+    static ssize_t jump(ofi::FidEp* ep, const OfiCall& c, void* context) {                            \
+      return call_entry<name##_call>(ep->table->entry, ep, c, context);                               \
     }                                                                                                 \
-    static ssize_t call(ofi::FidEp* ep, const OfiCall& c, [[maybe_unused]] void* context) {           \
+    static ssize_t call(ofi::FidEp* ep, const OfiCall& c, void* context) {                            \
       const auto found = ofi::op(ep->table, &ofi::Ops::entry);                                        \
-      return found == nullptr ? -fi_err::kENOSYS : found(ep, c.data, c.length, __VA_ARGS__);          \
+      return found == nullptr ? -fi_err::kENOSYS : call_entry<name##_call>(found, ep, c, context);    \
     }                                                                                                 \
   };                                                                                                  \
   }                                                                                                   \
   PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {  \
     return post<name##_call>(self, args, nargs, kwnames);                                             \
   }
+#define WEFT_one WEFT_ONE
+#define WEFT_inject WEFT_ONE
+#define WEFT_list(...)
+#define WEFT_message(...)
 
 }  // namespace
 
-// ---- fi_msg(3) -----------------------------------------------------------------------------------------------------
-
-WEFT_ONE(send, sends, WEFT_NAMES("buf", "desc", "dest_addr", "context", "len"), msg, MsgOps, send, c.desc, c.peer,
-         context)
-WEFT_ONE(senddata, sends, WEFT_NAMES("buf", "desc", "data", "dest_addr", "context", "len"), msg, MsgOps, senddata,
-         c.desc, c.value, c.peer, context)
-WEFT_ONE(inject, injects, WEFT_NAMES("buf", "dest_addr", "len"), msg, MsgOps, inject, c.peer)
-WEFT_ONE(injectdata, injects, WEFT_NAMES("buf", "data", "dest_addr", "len"), msg, MsgOps, injectdata, c.value, c.peer)
-WEFT_ONE(recv, receives, WEFT_NAMES("buf", "desc", "src_addr", "context", "len"), msg, MsgOps, recv, c.desc, c.peer,
-         context)
-
-// ---- fi_tagged(3) --------------------------------------------------------------------------------------------------
-
-WEFT_ONE(tsend, sends, WEFT_NAMES("buf", "desc", "dest_addr", "tag", "context", "len"), tagged, TaggedOps, send, c.desc,
-         c.peer, c.tag, context)
-WEFT_ONE(tsenddata, sends, WEFT_NAMES("buf", "desc", "data", "dest_addr", "tag", "context", "len"), tagged, TaggedOps,
-         senddata, c.desc, c.value, c.peer, c.tag, context)
-WEFT_ONE(tinject, injects, WEFT_NAMES("buf", "dest_addr", "tag", "len"), tagged, TaggedOps, inject, c.peer, c.tag)
-WEFT_ONE(tinjectdata, injects, WEFT_NAMES("buf", "data", "dest_addr", "tag", "len"), tagged, TaggedOps, injectdata,
-         c.value, c.peer, c.tag)
-WEFT_ONE(trecv, receives, WEFT_NAMES("buf", "desc", "src_addr", "tag", "ignore", "context", "len"), tagged, TaggedOps,
-         recv, c.desc, c.peer, c.tag, c.ignore, context)
-
-// ---- fi_rma(3) -----------------------------------------------------------------------------------------------------
-
-WEFT_ONE(read, fetches, WEFT_NAMES("buf", "desc", "src_addr", "addr", "key", "context", "len"), rma, RmaOps, read,
-         c.desc, c.peer, c.addr, c.key, context)
-WEFT_ONE(write, sends, WEFT_NAMES("buf", "desc", "dest_addr", "addr", "key", "context", "len"), rma, RmaOps, write,
-         c.desc, c.peer, c.addr, c.key, context)
-WEFT_ONE(writedata, sends, WEFT_NAMES("buf", "desc", "data", "dest_addr", "addr", "key", "context", "len"), rma, RmaOps,
-         writedata, c.desc, c.value, c.peer, c.addr, c.key, context)
-WEFT_ONE(inject_write, injects, WEFT_NAMES("buf", "dest_addr", "addr", "key", "len"), rma, RmaOps, inject, c.peer,
-         c.addr, c.key)
-WEFT_ONE(inject_writedata, injects, WEFT_NAMES("buf", "data", "dest_addr", "addr", "key", "len"), rma, RmaOps,
-         injectdata, c.value, c.peer, c.addr, c.key)
+#define WEFT_TRANSFER(name, entry, form, kind, params, doc) WEFT_##form(name, rma, RmaOps, entry, form, kind, params)
+#define WEFT_MESSAGE(name, table, entry, form, side, params, doc) \
+  WEFT_##form(name, table, WEFT_OPS_##table, entry, form, side, params)
+#include "bind/calls.inl"
 
 }  // namespace weft::bind

@@ -10,6 +10,7 @@
 #define NO_IMPORT_ARRAY
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include "bind/ofi_ep.hpp"
+#include "bind/params.hpp"
 
 #include <numpy/arrayobject.h>
 #if PY_VERSION_HEX < 0x030b0000
@@ -109,32 +110,47 @@ struct OfiCall {
   uint64_t tag = 0, ignore = 0, addr = 0, key = 0, value = 0;  // value: remote data
 };
 
-// A method's parameters in order. The last, len, is given by name only.
-template <size_t N>
-struct OfiNames {
-  const char* method;
-  std::array<const char*, N> names;
+consteval int peer_of(const auto& names) {
+  return std::max(names.at("dest_addr"), names.at("src_addr"));
+}
 
-  // -1: the method has no such parameter.
-  [[nodiscard]] consteval int at(std::string_view wanted) const {
-    for (size_t i = 0; i < N; ++i) {
-      if (names[i] == wanted) return static_cast<int>(i);
-    }
-    return -1;
+// The argument of the library's call that has the place of the parameter `at`.
+constexpr uint64_t OfiCall::* place_of(std::string_view name) {
+  return name == "tag"      ? &OfiCall::tag
+         : name == "ignore" ? &OfiCall::ignore
+         : name == "addr"   ? &OfiCall::addr
+         : name == "key"    ? &OfiCall::key
+         : name == "data"   ? &OfiCall::value
+                            : &OfiCall::peer;
+}
+template <typename M, size_t at>
+[[gnu::always_inline]] inline auto argument(const OfiCall& c, void* context) {
+  constexpr std::string_view kName = M::kNames.name(at);
+  if constexpr (kName == "desc" || kName == "context") {
+    return kName == "desc" ? c.desc : context;
+  } else {
+    constexpr auto kNumber = place_of(kName);
+    return c.*kNumber;
   }
-  [[nodiscard]] consteval int peer() const { return std::max(at("dest_addr"), at("src_addr")); }
-};
+}
+
+constexpr OfiKind kind_of(Form form, std::string_view does) {
+  return form == Form::inject ? OfiKind::injects
+         : does == "recv"     ? OfiKind::receives
+         : does == "read"     ? OfiKind::fetches
+                              : OfiKind::sends;
+}
 
 // Reads the arguments of a method M. *context: borrowed, or null.
 template <typename M>
 [[gnu::always_inline]] inline bool plain_call(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, OfiCall* c,
                                               PyObject** context) {
   constexpr const auto& names = M::kNames;
-  constexpr int kDesc = names.at("desc"), kContext = names.at("context"), kPeer = names.peer();
+  constexpr int kDesc = names.at("desc"), kContext = names.at("context"), kPeer = peer_of(names);
   // A receive may be from anyone; the other numbers, but for `ignore`, are necessary.
   constexpr int kNeeded =
       1 + std::max({0, M::kKind == OfiKind::receives ? 0 : kPeer, names.at("tag"), names.at("key"), names.at("data")});
-  if (kwnames != nullptr || nargs < kNeeded || nargs >= static_cast<Py_ssize_t>(names.names.size())) [[unlikely]]
+  if (kwnames != nullptr || nargs < kNeeded || nargs > static_cast<Py_ssize_t>(names.positional)) [[unlikely]]
     return false;
   if (!plain_buffer(args[0], M::kKind == OfiKind::receives || M::kKind == OfiKind::fetches, &c->data, &c->length))
       [[unlikely]] {
@@ -164,5 +180,9 @@ template <typename M>
   if constexpr (kContext >= 0) *context = kContext < nargs && args[kContext] != Py_None ? args[kContext] : nullptr;
   return true;
 }
+
+// For calls.inl: libfabric's tables by their names there.
+#define WEFT_OPS_msg MsgOps
+#define WEFT_OPS_tagged TaggedOps
 
 }  // namespace weft::bind

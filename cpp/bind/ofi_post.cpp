@@ -1,6 +1,6 @@
 // cpp/bind/ofi_post.cpp: what the calls of a real libfabric's endpoints share; those with lists and message structs.
 #include "bind/arglist.hpp"
-#include "bind/ofi_ep.hpp"
+#include "bind/ofi_plain.hpp"
 #include "bind/params.hpp"
 
 namespace weft::bind {
@@ -212,76 +212,49 @@ namespace {
 struct ListArgs {
   PyObject *iov = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr, *addr = nullptr,
            *key = nullptr, *context = nullptr, *count = nullptr;
-  static constexpr auto kParams = std::to_array<Param<ListArgs>>({{"iov", &ListArgs::iov},
-                                                                  {"desc", &ListArgs::desc},
-                                                                  {"dest_addr", &ListArgs::peer},
-                                                                  {"src_addr", &ListArgs::peer},
-                                                                  {"tag", &ListArgs::tag},
-                                                                  {"ignore", &ListArgs::ignore},
-                                                                  {"addr", &ListArgs::addr},
-                                                                  {"key", &ListArgs::key},
-                                                                  {"context", &ListArgs::context},
-                                                                  {"count", &ListArgs::count}});
+  using P = ListArgs;
+  static constexpr auto kParams =
+      params<P>("iov", &P::iov, "desc", &P::desc, "dest_addr", &P::peer, "src_addr", &P::peer, "tag", &P::tag, "ignore",
+                &P::ignore, "addr", &P::addr, "key", &P::key, "context", &P::context, "count", &P::count);
 };
 
-constexpr const char* kPeerNames[] = {"dest_addr", "src_addr"};
-
-// The numbers of a call.
-struct Numbers {
-  ofi::Addr peer = ~uint64_t{0};
-  uint64_t tag = 0, ignore = 0, addr = 0, key = 0;
-  bool take(const ListArgs& a, const char* method, bool tagged, bool remote, bool source) {
-    if (tagged && a.tag == nullptr) {
-      PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
-      return false;
-    }
-    if (remote && !target_ok(method, a.addr, a.key, &addr, &key)) return false;
-    return to_u64(a.peer, &peer, method, kPeerNames[source]) && to_u64(a.tag, &tag, method, "tag") &&
-           to_u64(a.ignore, &ignore, method, "ignore");
-  }
-};
-
-template <typename F>
-PyObject* listed(PyObject* self, const char* method, const ListArgs& l, bool tagged, bool remote, bool receives,
-                 F&& f) {
+template <typename M, typename Find>
+PyObject* listed(PyObject* self, const ListArgs& l, OfiKind kind, Find&& find) {
+  constexpr const char* method = M::kName;
   OfiEp* ep = ofi_ep_of(self, method);
   if (ep == nullptr) return nullptr;
+  const bool receives = kind == OfiKind::receives, writable = receives || kind == OfiKind::fetches;
   OfiList list;
-  Numbers n;
-  const bool source = receives || (remote && std::strcmp(method, "readv") == 0);
-  if (!list.acquire(l.iov, source, l.count, method) || !n.take(l, method, tagged, remote, source) ||
-      !list.take_descs(l.desc, method) || !ofi_ready(*ep, method, n.peer, receives) ||
-      !ofi_tag(*ep, method, n.tag, &n.ignore) || !list.all_described(*ep, method)) {
+  OfiCall c;
+  if (!list.acquire(l.iov, writable, l.count, method)) return nullptr;
+  if (M::kNames.at("tag") >= 0 && l.tag == nullptr) {
+    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
+    return nullptr;
+  }
+  if ((M::kNames.at("key") >= 0 && !target_ok(method, l.addr, l.key, &c.addr, &c.key)) ||
+      !to_u64(l.peer, &c.peer, method, writable ? "src_addr" : "dest_addr") || !to_u64(l.tag, &c.tag, method, "tag") ||
+      !to_u64(l.ignore, &c.ignore, method, "ignore") || !list.take_descs(l.desc, method) ||
+      !ofi_ready(*ep, method, c.peer, receives) || !ofi_tag(*ep, method, c.tag, &c.ignore) ||
+      !list.all_described(*ep, method)) {
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
-  if (!ofi_fits(*ep, op, list.count, !source)) return nullptr;
-  return ofi_post(ep, op, l.context, list.pointers.data(), list.count,
-                  [&](void* context) { return f(ep->get(), list, n, context); });
+  if (!ofi_fits(*ep, op, list.count, !writable)) return nullptr;
+  return ofi_post(ep, op, l.context, list.pointers.data(), list.count, [&](void* context) {
+    const auto entry = find(ep->get());
+    if (entry == nullptr) return ssize_t{-fi_err::kENOSYS};
+    return [&]<size_t... I>(std::index_sequence<I...>) {  // the parameters behind iov and desc
+      return entry(ep->get(), list.iov.data(), list.descs(), list.count, argument<M, I + 2>(c, context)...);
+    }(std::make_index_sequence<M::kNames.positional - 2>());
+  });
 }
-
-// Defines a method: its parameters, whether it is tagged, of remote memory, a receive, and the call of the library's
-// table, whose arguments are OfiList l's, Numbers n's, and `context`.
-#define WEFT_LISTED(function, parameters, tagged, remote, receives, table, Ops, entry, ...)                       \
-  WEFT_METHOD(ofi_##function, ListArgs, #function, parameters,                                                    \
-              listed(self, M::kName, a, tagged, remote, receives,                                                 \
-                     [](ofi::FidEp* ep, OfiList& l, const Numbers& n, void* context) {                            \
-                       return ofi_call(ep->table, &ofi::Ops::entry, ep, l.iov.data(), l.descs(), l.count, n.peer, \
-                                       __VA_ARGS__);                                                              \
-                     }))
 
 }  // namespace
 
-WEFT_LISTED(sendv, "iov! desc dest_addr context|count", false, false, false, msg, MsgOps, sendv, context)
-WEFT_LISTED(recvv, "iov! desc src_addr context|count", false, false, true, msg, MsgOps, recvv, context)
-WEFT_LISTED(tsendv, "iov! desc dest_addr tag context|count", true, false, false, tagged, TaggedOps, sendv, n.tag,
-            context)
-WEFT_LISTED(trecvv, "iov! desc src_addr tag ignore context|count", true, false, true, tagged, TaggedOps, recvv, n.tag,
-            n.ignore, context)
-WEFT_LISTED(readv, "iov! desc src_addr addr key context|count", false, true, false, rma, RmaOps, readv, n.addr, n.key,
-            context)
-WEFT_LISTED(writev, "iov! desc dest_addr addr key context|count", false, true, false, rma, RmaOps, writev, n.addr,
-            n.key, context)
+#define WEFT_LISTED(name, table, Ops, entry, does, params)                                                             \
+  WEFT_METHOD(ofi_##name, ListArgs, #name, params, listed<M>(self, a, kind_of(Form::list, #does), [](ofi::FidEp* ep) { \
+                return ofi::op(ep->table, &ofi::Ops::entry);                                                           \
+              }))
 
 // ---- message structs -----------------------------------------------------------------------------------------------
 
@@ -357,7 +330,8 @@ bool number_attr(PyObject* msg, const char* method, const char* name, uint64_t* 
   return attr.value != nullptr && to_u64(attr.value, out, method, name);
 }
 
-PyObject* message(PyObject* self, const char* method, const StructArgs& a, bool receives) {
+PyObject* msg_struct(PyObject* self, const char* method, const StructArgs& a, OfiKind kind) {
+  const bool receives = kind == OfiKind::receives;
   return of_struct(
       self, method, "fi.Msg", a.msg, a.flags, receives, receives, nullptr,
       [&](ofi::FidEp* ep, OfiList& l, ofi::Addr peer, uint64_t data, uint64_t flags, void* context) -> ssize_t {
@@ -365,7 +339,8 @@ PyObject* message(PyObject* self, const char* method, const StructArgs& a, bool 
         return ofi_call(ep->msg, receives ? &ofi::MsgOps::recvmsg : &ofi::MsgOps::sendmsg, ep, &msg, flags);
       });
 }
-PyObject* tagged_message(PyObject* self, const char* method, const StructArgs& a, bool receives) {
+PyObject* tagged_struct(PyObject* self, const char* method, const StructArgs& a, OfiKind kind) {
+  const bool receives = kind == OfiKind::receives;
   uint64_t tag = 0, ignore = 0;
   OfiEp* ep = ofi_ep_of(self, method);
   if (ep == nullptr || !number_attr(a.msg, method, "tag", &tag) || !number_attr(a.msg, method, "ignore", &ignore) ||
@@ -379,7 +354,8 @@ PyObject* tagged_message(PyObject* self, const char* method, const StructArgs& a
         return ofi_call(fid->tagged, receives ? &ofi::TaggedOps::recvmsg : &ofi::TaggedOps::sendmsg, fid, &msg, flags);
       });
 }
-PyObject* rma_message(PyObject* self, const char* method, const StructArgs& a, bool reads) {
+PyObject* rma_struct(PyObject* self, const char* method, const StructArgs& a, OfiKind kind) {
+  const bool reads = kind == OfiKind::fetches;
   OfiRemote remote;
   {
     const Attr rma(a.msg, "rma_iov"), rma_count(a.msg, "rma_iov_count");
@@ -398,11 +374,16 @@ PyObject* rma_message(PyObject* self, const char* method, const StructArgs& a, b
 
 }  // namespace
 
-WEFT_METHOD(ofi_sendmsg, StructArgs, "sendmsg", "msg! flags", message(self, M::kName, a, false))
-WEFT_METHOD(ofi_recvmsg, StructArgs, "recvmsg", "msg! flags", message(self, M::kName, a, true))
-WEFT_METHOD(ofi_tsendmsg, StructArgs, "tsendmsg", "msg! flags", tagged_message(self, M::kName, a, false))
-WEFT_METHOD(ofi_trecvmsg, StructArgs, "trecvmsg", "msg! flags", tagged_message(self, M::kName, a, true))
-WEFT_METHOD(ofi_readmsg, StructArgs, "readmsg", "msg! flags", rma_message(self, M::kName, a, true))
-WEFT_METHOD(ofi_writemsg, StructArgs, "writemsg", "msg! flags", rma_message(self, M::kName, a, false))
+#define WEFT_STRUCT(name, table, Ops, entry, does, params) \
+  WEFT_METHOD(ofi_##name, StructArgs, #name, params, table##_struct(self, M::kName, a, kind_of(Form::message, #does)))
+
+#define WEFT_one(...)
+#define WEFT_inject(...)
+#define WEFT_list WEFT_LISTED
+#define WEFT_message WEFT_STRUCT
+#define WEFT_TRANSFER(name, entry, form, kind, params, doc) WEFT_##form(name, rma, RmaOps, entry, kind, params)
+#define WEFT_MESSAGE(name, table, entry, form, side, params, doc) \
+  WEFT_##form(name, table, WEFT_OPS_##table, entry, side, params)
+#include "bind/calls.inl"
 
 }  // namespace weft::bind

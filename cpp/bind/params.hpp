@@ -18,58 +18,84 @@ struct Param {
   PyObject* P::* place;
 };
 
+// name, place, name, place ...
+template <typename P, typename... Pairs>
+consteval auto params(Pairs... pairs) {
+  const std::tuple all(pairs...);
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return std::array{Param<P>{std::get<2 * I>(all), std::get<2 * I + 1>(all)}...};
+  }(std::make_index_sequence<sizeof...(Pairs) / 2>());
+}
+
 template <size_t N>
 struct Text {
   consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }  // NOLINT: implicit
   char text[N]{};
 };
 
-// kList: names in order, as in "buf! desc len|count". "!": the argument is necessary. Names behind "|" are given by
-// name only. P::kParams has their places; absent arguments stay null.
-template <typename P, Text kMethod, Text kList>
-class Method {
+// The names of a method's parameters, of a list as calls.inl has them.
+template <Text kList>
+struct Names {
   static constexpr size_t kMost = 16;
-  struct Layout {
-    char text[sizeof(kList.text)]{};               // the names, each with its zero
-    size_t count = 0, positional = 0, enough = 0;  // enough: arguments by position that contain the necessary ones
-    std::array<size_t, kMost> begin{};
-    std::array<PyObject * P::*, kMost> place{};
-    std::array<bool, kMost> needed{};
-    [[nodiscard]] constexpr const char* name(size_t i) const { return text + begin[i]; }
-  };
-  static consteval Layout lay_out() {
-    Layout l;
+  char text[sizeof(kList.text)]{};               // the names, each with its zero
+  size_t count = 0, positional = 0, enough = 0;  // enough: arguments by position that contain the necessary ones
+  std::array<size_t, kMost> begin{};
+  std::array<bool, kMost> needed{};
+
+  consteval Names() {
     const auto given = kList;  // under a sanitizer GCC takes no address within a template's argument for a constant
     const std::string_view list(given.text);
     const size_t bar = std::min(list.find('|'), list.size());
     for (size_t at = 0; at < list.size();) {
       const size_t end = std::min(list.find_first_of(" |", at), list.size());
-      std::string_view name = list.substr(at, end - at);
-      l.needed[l.count] = name.ends_with('!');
-      if (l.needed[l.count]) name.remove_suffix(1);
-      std::copy(name.begin(), name.end(), l.text + at);
-      l.begin[l.count] = at;
-      l.place[l.count] = std::find_if(P::kParams.begin(), P::kParams.end(), [&](const auto& p) {
-                           return p.name == name;
-                         })->place;  // no constant if P has no such parameter
-      ++l.count;
-      if (l.needed[l.count - 1]) l.enough = l.count;
-      if (end <= bar) l.positional = l.count;
+      const std::string_view entry = list.substr(at, end - at), name = entry.substr(0, entry.find_first_of("!="));
+      needed[count] = entry.ends_with('!');
+      std::copy(name.begin(), name.end(), text + at);
+      begin[count] = at;
+      ++count;
+      if (needed[count - 1]) enough = count;
+      if (end <= bar) positional = count;
       at = end + 1;
     }
-    return l;
   }
-  static constexpr Layout kLayout = lay_out();
-  template <size_t... I>
-  static std::vector<const char*> names(std::index_sequence<I...>) {
-    return {kLayout.name(I)...};
+  [[nodiscard]] constexpr const char* name(size_t i) const { return text + begin[i]; }
+  // -1: the method has no such parameter.
+  [[nodiscard]] consteval int at(std::string_view wanted) const {
+    for (size_t i = 0; i < count; ++i) {
+      if (wanted == name(i)) return static_cast<int>(i);
+    }
+    return -1;
   }
-  static inline Signature signature_{
-      kMethod.text, names(std::make_index_sequence<kLayout.count>()), kLayout.positional, 0, {}};
+  // At runtime, for a Signature.
+  [[nodiscard]] std::vector<const char*> list() const {
+    std::vector<const char*> all;
+    for (size_t i = 0; i < count; ++i) all.push_back(name(i));
+    return all;
+  }
+};
+
+// P::kParams has the places of the parameters of kList; absent arguments stay null.
+template <typename P, Text kMethod, Text kList>
+class Method {
+ public:
+  static constexpr Names<kList> kNames{};
+
+ private:
+  static consteval auto find_places() {
+    std::array<PyObject * P::*, kNames.kMost> place{};
+    for (size_t i = 0; i < kNames.count; ++i) {
+      place[i] = std::find_if(P::kParams.begin(), P::kParams.end(), [&](const auto& p) {
+                   return p.name == kNames.name(i);
+                 })->place;  // no constant if P has no such parameter
+    }
+    return place;
+  }
+  static constexpr auto kPlaces = find_places();
+  static inline Signature signature_{kMethod.text, kNames.list(), kNames.positional, 0, {}};
   [[gnu::cold, gnu::noinline]] static bool refuse(PyObject* const* a) {
-    for (size_t i = 0; i < kLayout.count; ++i) {
-      if (!kLayout.needed[i] || a[i] != nullptr) continue;
-      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", kName, kLayout.name(i));
+    for (size_t i = 0; i < kNames.count; ++i) {
+      if (!kNames.needed[i] || a[i] != nullptr) continue;
+      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", kName, kNames.name(i));
       break;
     }
     return false;
@@ -79,12 +105,12 @@ class Method {
   static constexpr const char* kName = kMethod.text;
   // False with an error set.
   static bool read(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, P* out) {
-    constexpr auto kAll = std::make_index_sequence<kLayout.count>();
+    constexpr auto kAll = std::make_index_sequence<kNames.count>();
     const auto given = static_cast<size_t>(nargs);
-    if (kwnames == nullptr && given >= kLayout.enough && given <= kLayout.positional) [[likely]] {
+    if (kwnames == nullptr && given >= kNames.enough && given <= kNames.positional) [[likely]] {
       // One by one, here and below: two at once would wait for the stores of both.
       [&]<size_t... I>(std::index_sequence<I...>) {
-        ((I < given ? void(out->*kLayout.place[I] = args[I]) : void()), ...);
+        ((I < given ? void(out->*kPlaces[I] = args[I]) : void()), ...);
       }(kAll);
       return true;
     }
@@ -95,19 +121,24 @@ class Method {
   template <size_t... I>
   static bool read_named(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, P* out,
                          std::index_sequence<I...> /*all*/) {
-    PyObject* a[kLayout.count];
+    PyObject* a[kNames.count];
     if (!parse(signature_, args, nargs, kwnames, a)) return false;
-    ((a[I] != nullptr ? void(out->*kLayout.place[I] = a[I]) : void()), ...);
-    return ((!kLayout.needed[I] || a[I] != nullptr) && ...) || refuse(a);
+    ((a[I] != nullptr ? void(out->*kPlaces[I] = a[I]) : void()), ...);
+    return ((!kNames.needed[I] || a[I] != nullptr) && ...) || refuse(a);
   }
 };
 
 // The arguments of a call with a message struct.
 struct StructArgs {
   PyObject *msg = nullptr, *flags = nullptr;
-  static constexpr auto kParams =
-      std::to_array<Param<StructArgs>>({{"msg", &StructArgs::msg}, {"flags", &StructArgs::flags}});
+  using P = StructArgs;
+  static constexpr auto kParams = params<P>("msg", &P::msg, "flags", &P::flags);
 };
+
+// The form of a call of calls.inl, and the arguments of the form; P: those of calls with buffers.
+enum class Form : uint8_t { one, inject, list, message };
+template <Form form, typename P>
+using ArgsOf = std::conditional_t<form == Form::message, StructArgs, P>;
 
 // Defines a method of CPython: its arguments are `a`, of type P, and its name is M::kName.
 #define WEFT_METHOD(function, P, name, list, result)                                               \

@@ -35,21 +35,14 @@ bool take_buffer(const char* method, PyObject* obj, bool writable, PyObject* len
 struct Args {
   PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *addr = nullptr, *key = nullptr,
            *context = nullptr, *data = nullptr;
-  static constexpr auto kParams = std::to_array<Param<Args>>({{"buf", &Args::buf},
-                                                              {"iov", &Args::buf},
-                                                              {"len", &Args::len},
-                                                              {"count", &Args::len},
-                                                              {"desc", &Args::desc},
-                                                              {"dest_addr", &Args::peer},
-                                                              {"src_addr", &Args::peer},
-                                                              {"addr", &Args::addr},
-                                                              {"key", &Args::key},
-                                                              {"context", &Args::context},
-                                                              {"data", &Args::data}});
+  using P = Args;
+  static constexpr auto kParams = params<P>("buf", &P::buf, "iov", &P::buf, "len", &P::len, "count", &P::len, "desc",
+                                            &P::desc, "dest_addr", &P::peer, "src_addr", &P::peer, "addr", &P::addr,
+                                            "key", &P::key, "context", &P::context, "data", &P::data);
 };
 
 // HOT.
-PyObject* one_buffer(PyObject* self, const char* method, OpKind kind, const Args& a, bool inject) {
+PyObject* move_one(PyObject* self, const char* method, OpKind kind, const Args& a, bool inject = false) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
@@ -80,7 +73,7 @@ PyObject* run(EndpointCore* core, const char* method, call::ListTransfer& t, PyO
   return check_and_post(core, method, t, context, false, {list.pointers.data(), list.count}, t.dest, t.total);
 }
 
-PyObject* vector_call(PyObject* self, const char* method, OpKind kind, const Args& a) {
+PyObject* move_list(PyObject* self, const char* method, OpKind kind, const Args& a) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) return nullptr;
   BufList list;
@@ -134,10 +127,9 @@ namespace {
 
 struct BatchArgs {
   PyObject *local = nullptr, *descs = nullptr, *context = nullptr, *flags = nullptr;
-  static constexpr auto kParams = std::to_array<Param<BatchArgs>>({{"local", &BatchArgs::local},
-                                                                   {"descs", &BatchArgs::descs},
-                                                                   {"context", &BatchArgs::context},
-                                                                   {"flags", &BatchArgs::flags}});
+  using P = BatchArgs;
+  static constexpr auto kParams =
+      params<P>("local", &P::local, "descs", &P::descs, "context", &P::context, "flags", &P::flags);
 };
 
 PyObject* batch_call(PyObject* self, const char* method, OpKind kind, const BatchArgs& a) {
@@ -169,27 +161,24 @@ PyObject* batch_call(PyObject* self, const char* method, OpKind kind, const Batc
 
 // ---- methods -------------------------------------------------------------------------------------------------------
 
-WEFT_METHOD(ep_write, Args, "write", "buf! desc dest_addr addr key context|len",
-            one_buffer(self, M::kName, OpKind::write, a, false))
-WEFT_METHOD(ep_read, Args, "read", "buf! desc src_addr addr key context|len",
-            one_buffer(self, M::kName, OpKind::read, a, false))
-WEFT_METHOD(ep_writedata, Args, "writedata", "buf! desc data! dest_addr addr key context|len",
-            one_buffer(self, M::kName, OpKind::write, a, false))
-WEFT_METHOD(ep_inject_write, Args, "inject_write", "buf! dest_addr addr key|len",
-            one_buffer(self, M::kName, OpKind::write, a, true))
-WEFT_METHOD(ep_inject_writedata, Args, "inject_writedata", "buf! data! dest_addr addr key|len",
-            one_buffer(self, M::kName, OpKind::write, a, true))
-WEFT_METHOD(ep_readv, Args, "readv", "iov! desc src_addr addr key context|count",
-            vector_call(self, M::kName, OpKind::read, a))
-WEFT_METHOD(ep_writev, Args, "writev", "iov! desc dest_addr addr key context|count",
-            vector_call(self, M::kName, OpKind::write, a))
-WEFT_METHOD(ep_readmsg, StructArgs, "readmsg", "msg! flags",
-            transfer_msg(self_of(self), M::kName, OpKind::read, a.msg, a.flags))
-WEFT_METHOD(ep_writemsg, StructArgs, "writemsg", "msg! flags",
-            transfer_msg(self_of(self), M::kName, OpKind::write, a.msg, a.flags))
-WEFT_METHOD(ep_read_batch, BatchArgs, "read_batch", "local! descs! context flags",
-            batch_call(self, M::kName, OpKind::read, a))
-WEFT_METHOD(ep_write_batch, BatchArgs, "write_batch", "local! descs! context flags",
-            batch_call(self, M::kName, OpKind::write, a))
+namespace {
+
+template <Form form>
+using ArgsFor = ArgsOf<form, Args>;
+
+PyObject* move_inject(PyObject* self, const char* method, OpKind kind, const Args& a) {
+  return move_one(self, method, kind, a, true);
+}
+PyObject* move_message(PyObject* self, const char* method, OpKind kind, const StructArgs& a) {
+  return transfer_msg(self_of(self), method, kind, a.msg, a.flags);
+}
+
+}  // namespace
+
+#define WEFT_TRANSFER(name, entry, form, kind, params, doc) \
+  WEFT_METHOD(ep_##name, ArgsFor<Form::form>, #name, params, move_##form(self, M::kName, OpKind::kind, a))
+#define WEFT_BATCH(name, kind, params, doc) \
+  WEFT_METHOD(ep_##name, BatchArgs, #name, params, batch_call(self, M::kName, OpKind::kind, a))
+#include "bind/calls.inl"
 
 }  // namespace weft::bind

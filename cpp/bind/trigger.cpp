@@ -3,7 +3,6 @@
 
 #include "bind/atomic_args.hpp"
 #include "bind/deferred.hpp"
-#include "bind/msg.hpp"
 #include "mem/ledger.hpp"
 
 namespace weft::bind {

@@ -13,7 +13,8 @@ weft-errors              exceptions of weft.errors (in reStructuredText)
 weft-docstring NAME      a docstring (in reStructuredText)
 weft-class NAME          a class with all its methods, those of the extension with the signatures of its stub (in
                          reStructuredText); with "own" behind it, without the extension's
-weft-methods NAME ...    methods of the extension of a class, by name; "others": those that no earlier one has named
+weft-methods NAME ...    methods of the extension of a class, by name or by the table of calls that has them (msg, rma);
+                         "others": those that no earlier one has named
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from weft_docstrings import INTERNAL, convert
 
 import weft
 from weft import errors, flags, settings
+from weft.fi._calls import CALLS
 from weft.launch.variables import VARIABLES
 from weft.providers.cxi import env as cxi_env
 from weft.settings import shown
@@ -303,13 +305,14 @@ def stub_signatures() -> dict[tuple[str, str], str]:
 
 
 def extension_members(name: str) -> dict[str, str]:
-    """Public members that a class of weft.fi inherits from the extension: name -> directive that documents it."""
+    """Public members that a class of weft.fi inherits from the extension, or shares with the objects of a real
+    libfabric: name -> directive that documents it."""
     module, _, class_name = name.rpartition(".")
     cls = getattr(importlib.import_module(module), class_name)
     own: set[str] = set()
     found = {}
     for base in cls.__mro__:
-        if base.__module__ != "weft._nic":
+        if base.__module__ not in ("weft._nic", "weft.fi._of_info"):
             own |= set(vars(base))
             continue
         for member, value in vars(base).items():
@@ -339,8 +342,9 @@ class Methods(Generated):
     def make(self) -> list[nodes.Node]:
         shown = self.env.temp_data.setdefault("weft-methods", set())
         members = extension_members(self.arguments[0])
-        wanted = self.arguments[1:]
-        if wanted == ["others"]:
+        given = self.arguments[1:]
+        wanted = [call.name for call in CALLS if call.table in given] or given
+        if given == ["others"]:
             wanted = [name for name in members if name not in shown]
         shown.update(wanted)
         return self.rst([members[name] for name in wanted])

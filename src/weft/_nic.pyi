@@ -3265,7 +3265,7 @@ class EndpointCore:
         Raises as write. Source: fi_rma(3) fi_writedata.
         """
 
-    def inject_writedata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
+    def inject_writedata(self, buf: object, data: int, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
         As inject_write, and delivers data (64 bits) to the peer's completion queue (fi_inject_writedata).
 
@@ -3319,7 +3319,7 @@ class EndpointCore:
         Raises BadFlags, and as atomic. Source: fi_atomic(3) fi_atomicmsg.
         """
 
-    def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
+    def inject_atomic(self, buf: object, dest_addr: int, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
         """
         As atomic, of at most inject_size bytes (fi_inject_atomic). A success has no completion; a failure
         has one.
@@ -3420,7 +3420,7 @@ class EndpointCore:
         Raises as send. Source: fi_msg(3) fi_senddata.
         """
 
-    def injectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+    def injectdata(self, buf: object, data: int, dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
         """
         As inject, and delivers data (64 bits) with the completion of the receive (fi_injectdata).
 
@@ -3493,7 +3493,7 @@ class EndpointCore:
         As senddata, with a tag (fi_tsenddata). Source: fi_tagged(3) fi_tsenddata.
         """
 
-    def tinjectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+    def tinjectdata(self, buf: object, data: int, dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
         """
         As injectdata, with a tag (fi_tinjectdata). Source: fi_tagged(3) fi_tinjectdata.
         """
@@ -3685,6 +3685,11 @@ class EndpointCore:
         """
 
     def close(self) -> None: ...
+
+def calls() -> list[tuple[str, str, str, str, str]]:
+    """
+    The data-path calls of endpoints: (name, table, form, kind, params) each, as in cpp/bind/calls.inl.
+    """
 
 def select_part(key: object, shape: tuple[int, ...], strides: tuple[int, ...], /) -> tuple[int, tuple[int, ...], tuple[int, ...]] | int:
     """
@@ -4818,70 +4823,16 @@ class OfiEndpointCore:
     def writemsg(self, msg: object, flags: int = 0) -> None:
         """As fi.Endpoint.writemsg, through the library (fi_writemsg)."""
 
-    def writedata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.writedata, through the library (fi_writedata)."""
-
     def inject_write(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """As fi.Endpoint.inject_write, through the library (fi_inject_write)."""
 
-    def inject_writedata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
+    def writedata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.writedata, through the library (fi_writedata)."""
+
+    def inject_writedata(self, buf: object, data: int, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., *, len: int | None = None) -> None:
         """
         As fi.Endpoint.inject_writedata, through the library (fi_inject_writedata).
         """
-
-    def send(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.send, through the library (fi_send)."""
-
-    def sendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
-        """As fi.Endpoint.sendv, through the library (fi_sendv)."""
-
-    def sendmsg(self, msg: object, flags: int = 0) -> None:
-        """As fi.Endpoint.sendmsg, through the library (fi_sendmsg)."""
-
-    def inject(self, buf: object, dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
-        """As fi.Endpoint.inject, through the library (fi_inject)."""
-
-    def senddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.senddata, through the library (fi_senddata)."""
-
-    def injectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
-        """As fi.Endpoint.injectdata, through the library (fi_injectdata)."""
-
-    def recv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.recv, through the library (fi_recv)."""
-
-    def recvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
-        """As fi.Endpoint.recvv, through the library (fi_recvv)."""
-
-    def recvmsg(self, msg: object, flags: int = 0) -> None:
-        """As fi.Endpoint.recvmsg, through the library (fi_recvmsg)."""
-
-    def tsend(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.tsend, through the library (fi_tsend)."""
-
-    def tsendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, count: int | None = None) -> None:
-        """As fi.Endpoint.tsendv, through the library (fi_tsendv)."""
-
-    def tsendmsg(self, msg: object, flags: int = 0) -> None:
-        """As fi.Endpoint.tsendmsg, through the library (fi_tsendmsg)."""
-
-    def tinject(self, buf: object, dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
-        """As fi.Endpoint.tinject, through the library (fi_tinject)."""
-
-    def tsenddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.tsenddata, through the library (fi_tsenddata)."""
-
-    def tinjectdata(self, buf: object, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
-        """As fi.Endpoint.tinjectdata, through the library (fi_tinjectdata)."""
-
-    def trecv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, len: int | None = None) -> None:
-        """As fi.Endpoint.trecv, through the library (fi_trecv)."""
-
-    def trecvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, count: int | None = None) -> None:
-        """As fi.Endpoint.trecvv, through the library (fi_trecvv)."""
-
-    def trecvmsg(self, msg: object, flags: int = 0) -> None:
-        """As fi.Endpoint.trecvmsg, through the library (fi_trecvmsg)."""
 
     def atomic(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
         """As fi.Endpoint.atomic, through the library (fi_atomic)."""
@@ -4892,7 +4843,7 @@ class OfiEndpointCore:
     def atomicmsg(self, msg: object, flags: int = 0) -> None:
         """As fi.Endpoint.atomicmsg, through the library (fi_atomicmsg)."""
 
-    def inject_atomic(self, buf: object, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
+    def inject_atomic(self, buf: object, dest_addr: int, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., *, count: int | None = None) -> None:
         """As fi.Endpoint.inject_atomic, through the library (fi_inject_atomic)."""
 
     def fetch_atomic(self, buf: object, desc: object = None, result: object = ..., result_desc: object = None, dest_addr: int = 0xffffffffffffffff, addr: int = ..., key: int = ..., datatype: int = ..., op: int = ..., context: object = None, *, count: int | None = None) -> None:
@@ -4920,6 +4871,60 @@ class OfiEndpointCore:
         """
         As fi.Endpoint.compare_atomicmsg, through the library (fi_compare_atomicmsg).
         """
+
+    def send(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.send, through the library (fi_send)."""
+
+    def sendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.sendv, through the library (fi_sendv)."""
+
+    def sendmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.sendmsg, through the library (fi_sendmsg)."""
+
+    def inject(self, buf: object, dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+        """As fi.Endpoint.inject, through the library (fi_inject)."""
+
+    def senddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.senddata, through the library (fi_senddata)."""
+
+    def injectdata(self, buf: object, data: int, dest_addr: int = 0xffffffffffffffff, *, len: int | None = None) -> None:
+        """As fi.Endpoint.injectdata, through the library (fi_injectdata)."""
+
+    def recv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.recv, through the library (fi_recv)."""
+
+    def recvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.recvv, through the library (fi_recvv)."""
+
+    def recvmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.recvmsg, through the library (fi_recvmsg)."""
+
+    def tsend(self, buf: object, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.tsend, through the library (fi_tsend)."""
+
+    def tsendv(self, iov: Sequence[object] | None, desc: object = None, dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.tsendv, through the library (fi_tsendv)."""
+
+    def tsendmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.tsendmsg, through the library (fi_tsendmsg)."""
+
+    def tinject(self, buf: object, dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+        """As fi.Endpoint.tinject, through the library (fi_tinject)."""
+
+    def tsenddata(self, buf: object, desc: object = None, data: int = ..., dest_addr: int = 0xffffffffffffffff, tag: int = ..., context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.tsenddata, through the library (fi_tsenddata)."""
+
+    def tinjectdata(self, buf: object, data: int, dest_addr: int = 0xffffffffffffffff, tag: int = ..., *, len: int | None = None) -> None:
+        """As fi.Endpoint.tinjectdata, through the library (fi_tinjectdata)."""
+
+    def trecv(self, buf: object, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, len: int | None = None) -> None:
+        """As fi.Endpoint.trecv, through the library (fi_trecv)."""
+
+    def trecvv(self, iov: Sequence[object] | None, desc: object = None, src_addr: int = 0xffffffffffffffff, tag: int = ..., ignore: int = 0, context: object = None, *, count: int | None = None) -> None:
+        """As fi.Endpoint.trecvv, through the library (fi_trecvv)."""
+
+    def trecvmsg(self, msg: object, flags: int = 0) -> None:
+        """As fi.Endpoint.trecvmsg, through the library (fi_trecvmsg)."""
 
     def barrier(self, coll_addr: object = ..., context: object = None, *, flags: int = 0) -> None:
         """As fi.Endpoint.barrier, through the library (fi_barrier)."""

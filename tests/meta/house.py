@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {"src/weft/_nic.pyi", "src/weft/flags/_names.py"}
+GENERATED = {"src/weft/_nic.pyi", "src/weft/fi/_async_calls.pyi", "src/weft/flags/_names.py"}
 CALLS = ("tsenddata", "inject_writedata", "trecvmsg")  # calls of three kinds, to see in how many files one call stands
 _METHOD = re.compile(r"^(?:[\w:<>,&*\[\]][\w:<>,&*\[\] ]*[ &*])?(\w+)::(~?\w+|operator[^\s(]+)\(", re.MULTILINE)
 _FRIEND = re.compile(r"^\s*friend ", re.MULTILINE)
@@ -103,16 +103,16 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 123_601,
-    "lines of cpp/bind/": 17_620,
+    "lines of src and cpp": 123_495,
+    "lines of cpp/bind/": 17_610,
     "methods of nic::TxPort": 82,
     "files that define nic::TxPort": 12,
     "methods of nic::Nic": 86,
     "friends in cpp/nic": 7,
     "friends in all of cpp": 15,
-    "files with the call tsenddata": 10,
-    "files with the call inject_writedata": 10,
-    "files with the call trecvmsg": 11,
+    "files with the call tsenddata": 2,
+    "files with the call inject_writedata": 2,
+    "files with the call trecvmsg": 5,
     "classes swapped at run time in weft.fi": 0,
     "assertions in cpp": 390,
 }

@@ -6,7 +6,7 @@ import pytest
 from tests.meta.pages import ROOT
 
 LINES_MAX = 700
-GENERATED = ("src/weft/_nic.pyi",)
+GENERATED = ("src/weft/_nic.pyi", "src/weft/fi/_async_calls.pyi")
 FOLDERS = ("bench", "cpp", "docs", "examples", "src", "tests")
 
 

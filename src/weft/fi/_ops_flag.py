@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..flags import Control, Flag
 from . import _args, _handle, _triggered
+from ._calls import CALLS
 from .rules import Rule
 
 if TYPE_CHECKING:
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "OpFlags"]
 
 _SIDES = int(Flag.TRANSMIT | Flag.RECV)
-_DATA_WRITES = ["writedata", "inject_writedata"]
-_MESSAGES = [
-    *("send", "sendv", "sendmsg", "inject", "senddata", "injectdata", "recv", "recvv", "recvmsg"),
-    *("tsend", "tsendv", "tsendmsg", "tinject", "tsenddata", "tinjectdata", "trecv", "trecvv", "trecvmsg"),
-]
+_DATA_WRITES = [call.name for call in CALLS if call.table == "rma" and "data!" in call.params]
+_MESSAGES = [call.name for call in CALLS if call.table in ("msg", "tagged")]
 
 
 class OpFlags:
@@ -93,7 +91,7 @@ class OpFlags:
         if self.policy.messages is None:
             self._ask(_MESSAGES)
         if self.info.caps & Flag.TRIGGER and self.policy.triggers:
-            self._ask(list(_triggered.CALLS))
+            self._ask(_triggered.NAMES)
 
     def _asked(self, call: str, /, *args: Any, **more: Any) -> Any:
         """Called by the extension before a call: refuses it, does it, or returns NotImplemented: the call goes on."""

@@ -10,49 +10,39 @@ from typing import Any
 
 from ..flags import Flag, OpType, TriggerEvent
 from . import _args, _handle
+from ._calls import CALLS
 from .rules import Rule
 
-__all__ = ["CALLS", "triggered"]
+__all__ = ["NAMES", "triggered"]
 
 _TRIGGER = int(Flag.TRIGGER)
-_MSG = ("msg", "flags")
 
-# call -> its parameters, of which the first are required; their number; the operation, and the name of its struct
-CALLS: dict[str, tuple[tuple[str, ...], int, OpType, str]] = {
-    "sendmsg": (_MSG, 1, OpType.OP_SEND, "OpMsg"),
-    "recvmsg": (_MSG, 1, OpType.OP_RECV, "OpMsg"),
-    "tsendmsg": (_MSG, 1, OpType.OP_TSEND, "OpTagged"),
-    "trecvmsg": (_MSG, 1, OpType.OP_TRECV, "OpTagged"),
-    "readmsg": (_MSG, 1, OpType.OP_READ, "OpRma"),
-    "writemsg": (_MSG, 1, OpType.OP_WRITE, "OpRma"),
-    "atomicmsg": (_MSG, 1, OpType.OP_ATOMIC, "OpAtomic"),
-    "fetch_atomicmsg": (("msg", "resultv", "result_desc", "flags"), 2, OpType.OP_FETCH_ATOMIC, "OpFetchAtomic"),
-    "compare_atomicmsg": (
-        ("msg", "comparev", "compare_desc", "resultv", "result_desc", "flags"), 2, OpType.OP_COMPARE_ATOMIC,
-        "OpCompareAtomic",
-    ),
-}  # fmt: skip
+_CALLS = {call.name: call for call in CALLS if call.form == "message"}
+NAMES = list(_CALLS)
 
 
 def triggered(ep: Any, call: str, args: tuple[Any, ...], more: Mapping[str, Any]) -> Any:
     """Queue a call that has FI_TRIGGER. NotImplemented: it has not, or its arguments are not the call's."""
-    if call not in CALLS:
+    if call not in _CALLS:
         return NotImplemented
-    names, required, kind, struct = CALLS[call]
+    params = _CALLS[call].params
+    names = [name.rstrip("!") for name in params]
+    required = [name for name, param in zip(names, params, strict=True) if param != name]
     given = {**dict(zip(names, args, strict=False)), **more}
     flags = given.get("flags", 0)
     _args.whole(call, flags=flags)
-    fits = len(given) == len(args) + len(more) and given.keys() <= set(names) and given.keys() >= set(names[:required])
+    fits = len(given) == len(args) + len(more) and given.keys() <= set(names) and given.keys() >= set(required)
     if not flags & _TRIGGER or not fits:
         return NotImplemented
     from . import trigger  # at the first use: few endpoints have triggered operations
 
+    kind = OpType[f"OP_{call.removesuffix('msg').upper()}"]
     lists: list[Any] = []
     if "resultv" in names:
         lists.append(trigger.MsgFetch(given.get("resultv", ()), given.get("result_desc")))
     if "comparev" in names:
         lists.append(trigger.MsgCompare(given["comparev"], given.get("compare_desc")))
-    _queue(ep, call, kind, getattr(trigger, struct)(ep, given["msg"], *lists, flags))
+    _queue(ep, call, kind, trigger.STRUCTS[kind](ep, given["msg"], *lists, flags))
     return None
 
 

@@ -20,11 +20,15 @@ from .. import errors
 from .._aio import MANUAL_POLL_S, Watched
 from ..flags import Flag, Progress
 from . import _handle
+from ._calls import CALLS
 
 if TYPE_CHECKING:
+    from ._async_calls import AsyncCalls  # made by `make stub`
     from .cq import CompletionQueue
     from .endpoint import Endpoint
     from .ep_alias import EndpointAlias
+else:
+    AsyncCalls = object
 
 __all__ = ["AsyncEndpoint"]
 
@@ -83,7 +87,7 @@ def _inject(name: str) -> Any:
     return awaited
 
 
-class AsyncEndpoint:
+class AsyncEndpoint(AsyncCalls):
     """An endpoint whose calls are awaited.
 
     Args:
@@ -96,22 +100,6 @@ class AsyncEndpoint:
     the task is cancelled, the operation is cancelled as far as `Endpoint.cancel` can; its buffers stay in use until it
     ends. To be used in one event loop, by any number of its tasks.
     """
-
-    send, sendv, senddata = _call("send"), _call("sendv"), _call("senddata")
-    recv, recvv = _call("recv"), _call("recvv")
-    sendmsg, recvmsg = _struct_call("sendmsg"), _struct_call("recvmsg")
-    tsend, tsendv, tsenddata = _call("tsend"), _call("tsendv"), _call("tsenddata")
-    trecv, trecvv = _call("trecv"), _call("trecvv")
-    tsendmsg, trecvmsg = _struct_call("tsendmsg"), _struct_call("trecvmsg")
-    read, readv, readmsg = _call("read"), _call("readv"), _struct_call("readmsg")
-    write, writev, writemsg, writedata = _call("write"), _call("writev"), _struct_call("writemsg"), _call("writedata")
-    read_batch, write_batch = _call("read_batch"), _call("write_batch")
-    atomic, atomicv, atomicmsg = _call("atomic"), _call("atomicv"), _struct_call("atomicmsg")
-    fetch_atomic, fetch_atomicv = _call("fetch_atomic"), _call("fetch_atomicv")
-    compare_atomic, compare_atomicv = _call("compare_atomic"), _call("compare_atomicv")
-    fetch_atomicmsg, compare_atomicmsg = _struct_call("fetch_atomicmsg"), _struct_call("compare_atomicmsg")
-    inject, injectdata, tinject, tinjectdata = map(_inject, ("inject", "injectdata", "tinject", "tinjectdata"))
-    inject_write, inject_writedata, inject_atomic = map(_inject, ("inject_write", "inject_writedata", "inject_atomic"))
 
     def __init__(self, ep: Endpoint | EndpointAlias) -> None:
         _handle.check(ep, "AsyncEndpoint")
@@ -238,3 +226,9 @@ class AsyncEndpoint:
             waiter.future.set_exception(error)
         else:
             waiter.future.set_result(entry._replace(op_context=waiter.context))
+
+
+_FORMS = {"one": _call, "list": _call, "message": _struct_call, "inject": _inject}
+for _each in CALLS:
+    if _each.table != "collective":
+        setattr(AsyncEndpoint, _each.name, _FORMS[_each.form](_each.name))

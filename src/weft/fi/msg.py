@@ -1,6 +1,6 @@
 """The struct of fi_msg(3): messages that receives match in order.
 
-The nine calls are methods of `Endpoint`: `send sendv sendmsg inject senddata injectdata recv recvv recvmsg`.
+The calls are methods of `Endpoint`.
 
 Source: fi_msg(3).
 """

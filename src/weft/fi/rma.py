@@ -1,7 +1,6 @@
 """Descriptors of fi_rma(3): the structs of the data path.
 
-The eleven calls are methods of `Endpoint`: `read readv readmsg write writev writemsg inject_write writedata
-inject_writedata`, and Weft's `read_batch` and `write_batch`, which take many transfers in one call.
+The calls are methods of `Endpoint`, with Weft's `read_batch` and `write_batch`, which take many transfers in one call.
 
 Source: fi_rma(3).
 """

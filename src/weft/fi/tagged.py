@@ -1,6 +1,6 @@
 """The struct of fi_tagged(3): messages that receives match by their tags.
 
-The nine calls are methods of `Endpoint`: `tsend tsendv tsendmsg tinject tsenddata tinjectdata trecv trecvv trecvmsg`.
+The calls are methods of `Endpoint`: those of fi_msg(3) with `t` in front of their names.
 
 Source: fi_tagged(3).
 """

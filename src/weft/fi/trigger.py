@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MESSAGES",
+    "STRUCTS",
     "DeferredWork",
     "MsgCompare",
     "MsgFetch",
@@ -204,7 +205,7 @@ class TriggeredContext:
     trigger: TriggerThreshold | None = None
 
 
-_STRUCTS: dict[int, type] = {
+STRUCTS: dict[int, type] = {
     OpType.OP_RECV: OpMsg,
     OpType.OP_SEND: OpMsg,
     OpType.OP_TRECV: OpTagged,
@@ -360,7 +361,7 @@ def _kind(domain: Domain, work: DeferredWork) -> int:
     """The number of the operation's type; its struct has to fit."""
     _args.integer(_CALL, op_type=work.op_type)
     kind = int(work.op_type)
-    struct = _STRUCTS.get(kind)
+    struct = STRUCTS.get(kind)
     if struct is None:
         raise _refused(domain, Rule.WORK_TYPE, f"op_type {kind}: fi.OP_RECV (0) to fi.OP_CNTR_ADD (10) are known")
     if type(work.op) is not struct:
