@@ -21,8 +21,9 @@ from ..memory import hmem
 from . import _args, _handle, _offered
 from ._control import Controlled
 from ._later import DomainLater
+from ._of_info import DomainOfInfo
 from .atomic import AtomicAttr, family_of, query
-from .attrs import DomainAttr, Info, dupinfo
+from .attrs import Info, dupinfo
 from .auth_key import keys_in_force, keys_of_vector, take_key
 from .av import AddressVector
 from .cntr import Counter, PollingCounter
@@ -53,7 +54,7 @@ def _work() -> Any:
     return trigger
 
 
-class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
+class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     """A NIC opened for use (struct fid_domain). Made by `Fabric.domain`.
 
     Thread safety: any thread. Source: fi_domain(3).
@@ -116,16 +117,6 @@ class Domain(Controlled, DomainLater, _handle.Life, _nic.DomainCore):
         return self.policy
 
     # ---- attributes --------------------------------------------------------------------------------------------------
-
-    @property
-    def attr(self) -> DomainAttr:
-        """The domain's attributes, as opened."""
-        return self.info.domain_attr
-
-    @property
-    def name(self) -> str:
-        """The name of the domain: the name of the NIC."""
-        return str(self.info.domain_attr.name)
 
     @property
     def mr_mode(self) -> MrMode:

@@ -18,6 +18,7 @@ from . import _args, _handle, _offered
 from ._control import Controlled
 from ._counted import Counted
 from ._later import EndpointLater
+from ._of_info import EndpointOfInfo
 from ._ops_flag import COMMANDS, OpFlags
 from .atomic import query
 from .auth_key import keys_in_force, keys_of_vector, take_key
@@ -54,7 +55,9 @@ _LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
 _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)
 
 
-class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
+class Endpoint(
+    EndpointOfInfo, OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore
+):
     """An endpoint (struct fid_ep), reliable-datagram or connected. Made by `Domain.endpoint`.
 
     Bind a completion queue, an address vector and, where wanted, counters; then `enable()`; then transfer:
@@ -76,9 +79,7 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
 
     _called = "ep"
     _commands = COMMANDS
-    _enabled = False
     _selective = 0  # sides bound with SELECTIVE_COMPLETION
-    info: Info
 
     def __init__(self, domain: Domain, info: Info, context: Any) -> None:
         self._refuse = domain.policy.refusals.refuse
@@ -110,41 +111,6 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
         self._ask_about()
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
-
-    @property
-    def enabled(self) -> bool:
-        """True after enable()."""
-        return self._enabled
-
-    @property
-    def caps(self) -> Flag:
-        """The capabilities that the endpoint was opened with."""
-        return Flag(self.info.caps)
-
-    @property
-    def tx_size(self) -> int:
-        """Maximum number of operations under way at a time."""
-        return int(self.info.tx_attr.size)
-
-    @property
-    def inject_size(self) -> int:
-        """Maximum bytes of an inject call."""
-        return int(self.info.tx_attr.inject_size)
-
-    @property
-    def max_msg_size(self) -> int:
-        """Maximum bytes of a call."""
-        return int(self.info.ep_attr.max_msg_size)
-
-    @property
-    def iov_limit(self) -> int:
-        """Maximum number of local buffers of a call."""
-        return int(self.info.tx_attr.iov_limit)
-
-    @property
-    def rma_iov_limit(self) -> int:
-        """Maximum number of remote ranges of a call."""
-        return int(self.info.tx_attr.rma_iov_limit)
 
     @property
     def _codec(self) -> AddressCodec:
@@ -525,18 +491,6 @@ class Endpoint(OpFlags, Controlled, Counted, Joins, EndpointLater, _handle.LifeI
             raise self._refuse(Rule.OPT_LEVEL, f"{op}: level {level}; only OPT_ENDPOINT is known")
 
     # ---- queries -----------------------------------------------------------------------------------------------------
-
-    def atomicvalid(self, datatype: int, op: int) -> int:
-        """Maximum elements of one `atomic` (fi_atomicvalid). Raises NotSupported for unsupported pairs."""
-        return self._valid(datatype, op, 0)
-
-    def fetch_atomicvalid(self, datatype: int, op: int) -> int:
-        """Maximum elements of one `fetch_atomic` (fi_fetch_atomicvalid). Raises NotSupported."""
-        return self._valid(datatype, op, 1)
-
-    def compare_atomicvalid(self, datatype: int, op: int) -> int:
-        """Maximum elements of one `compare_atomic` (fi_compare_atomicvalid). Raises NotSupported."""
-        return self._valid(datatype, op, 2)
 
     def _valid(self, datatype: int, op: int, family: int) -> int:
         _handle.check(self, "ep.atomicvalid")

@@ -20,10 +20,56 @@ if TYPE_CHECKING:
     from .domain import Domain
     from .endpoint import Endpoint
 
-__all__ = ["EndpointAlias"]
+__all__ = ["EndpointAlias", "OfOriginal"]
 
 
-class EndpointAlias(OpFlags, Controlled, Counted, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
+class OfOriginal:
+    """Calls of an alias that are its original's."""
+
+    original: Any
+
+    @property
+    def caps(self) -> Flag:
+        """The capabilities of the original."""
+        return Flag(self.original.caps)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the original is enabled."""
+        return bool(self.original.enabled)
+
+    def enable(self) -> None:
+        """Enable the original (fi_enable)."""
+        _handle.check(self, "ep.enable")  # type: ignore[arg-type]  # each class has its own _made_in
+        self.original.enable()
+
+    def bind(self, fid: Any, flags: int = 0) -> None:
+        """Bind to the original (fi_ep_bind)."""
+        _handle.check(self, "ep.bind")  # type: ignore[arg-type]
+        self.original.bind(fid, flags)
+
+    def getname(self) -> Any:
+        """The address of the original (fi_getname)."""
+        _handle.check(self, "ep.getname")  # type: ignore[arg-type]
+        return self.original.getname()
+
+    def getopt(self, level: int, optname: int) -> Any:
+        """An option of the original (fi_getopt)."""
+        _handle.check(self, "ep.getopt")  # type: ignore[arg-type]
+        return self.original.getopt(level, optname)
+
+    def setopt(self, level: int, optname: int, optval: Any) -> None:
+        """Set an option of the original (fi_setopt)."""
+        _handle.check(self, "ep.setopt")  # type: ignore[arg-type]
+        self.original.setopt(level, optname, optval)
+
+    def cancel(self, context: object) -> None:
+        """Cancel an operation of the endpoint or of any alias (fi_cancel)."""
+        _handle.check(self, "ep.cancel")  # type: ignore[arg-type]
+        self.original.cancel(context)
+
+
+class EndpointAlias(OfOriginal, OpFlags, Controlled, Counted, EndpointLater, _handle.LifeInDomain, _nic.EndpointCore):
     """Another view of an endpoint (struct fid_ep). Made by `Endpoint.alias`.
 
     Its transfers use the original's address, queues, counters and address vector. It has its own flags, and its own
@@ -38,7 +84,7 @@ class EndpointAlias(OpFlags, Controlled, Counted, EndpointLater, _handle.LifeInD
     def __init__(
         self, original: Endpoint, parent: Endpoint | EndpointAlias, side: int, flags: int, context: Any
     ) -> None:
-        self.original = original
+        self.original: Endpoint = original
         self.domain: Domain = original.domain
         self.info = original.info
         self.context = context
@@ -60,46 +106,6 @@ class EndpointAlias(OpFlags, Controlled, Counted, EndpointLater, _handle.LifeInD
         found = super()._asked(call, *args, **more)
         _handle.check(self, "transfer")  # a closed alias is asked about every call
         return found
-
-    @property
-    def caps(self) -> Flag:
-        """The capabilities of the original."""
-        return self.original.caps
-
-    @property
-    def enabled(self) -> bool:
-        """Whether the original is enabled."""
-        return self.original.enabled
-
-    def enable(self) -> None:
-        """Enable the original (fi_enable)."""
-        _handle.check(self, "ep.enable")
-        self.original.enable()
-
-    def bind(self, fid: Any, flags: int = 0) -> None:
-        """Bind to the original (fi_ep_bind)."""
-        _handle.check(self, "ep.bind")
-        self.original.bind(fid, flags)
-
-    def getname(self) -> Any:
-        """The address of the original (fi_getname)."""
-        _handle.check(self, "ep.getname")
-        return self.original.getname()
-
-    def getopt(self, level: int, optname: int) -> Any:
-        """An option of the original (fi_getopt)."""
-        _handle.check(self, "ep.getopt")
-        return self.original.getopt(level, optname)
-
-    def setopt(self, level: int, optname: int, optval: Any) -> None:
-        """Set an option of the original (fi_setopt)."""
-        _handle.check(self, "ep.setopt")
-        self.original.setopt(level, optname, optval)
-
-    def cancel(self, context: object) -> None:
-        """Cancel an operation of the endpoint or of any alias (fi_cancel)."""
-        _handle.check(self, "ep.cancel")
-        self.original.cancel(context)
 
     def alias(self, flags: int = 0, context: Any = None) -> EndpointAlias:
         """Another alias of the original, with these flags instead of this one's (fi_ep_alias)."""

@@ -10,21 +10,56 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ... import errors
-from ...fi import _handle
-from ...flags import Errno, WaitObj
+from ...fi import _args, _handle
+from ...flags import Control, Errno, WaitObj
 
-__all__ = ["Real", "later", "stands_for", "unless_used", "with_wait_object"]
+__all__ = ["Real", "Waits", "later", "stands_for", "unless_used", "with_wait_object"]
 
 _T = TypeVar("_T", bound=type)
 _NO_WAIT = (int(Errno.ENOSYS), int(Errno.EOPNOTSUPP), int(Errno.EINVAL))
 
 
-class Real(_handle.Life):
+class Real(_handle.LifeInDomain):
     """An object of the library: open or closed, with parents and children."""
 
     _called = ""
     _children: _handle.Children
-    _made_in: int
+    domain: Any
+
+
+class Waits:
+    """The descriptor of a queue or counter."""
+
+    _fd = -1
+    wait_obj: WaitObj
+    _closed: bool
+    fd_core: Callable[[], int]
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable when there is something to read (wait_obj=fi.WAIT_FD); else -1.
+
+        Call trywait() before each sleep on it: the library makes progress there. Source: fi_poll(3) fi_trywait.
+        """
+        if self._fd < 0 and self.wait_obj == WaitObj.WAIT_FD and not self._closed:
+            self._fd = self.fd_core()
+        return self._fd if not self._closed else -1
+
+    def control(self, command: int, arg: Any = None) -> Any:
+        """GETWAIT and GETWAITOBJ (fi_control). Raises NotSupported for other commands."""
+        fid: Any = self
+        op = f"{fid._called}.control"
+        _handle.check(fid, op)
+        number = _args.command(op, command=command)
+        if number == Control.GETWAITOBJ:
+            return self.wait_obj
+        if number == Control.GETWAIT:
+            if self.fd < 0:
+                raise errors.NotSupported(
+                    f"{op}: opened with {self.wait_obj!s}, no descriptor\n  try: wait_obj=fi.WAIT_FD"
+                )
+            return self.fd
+        raise errors.NotSupported(f"{op}: command {number} is not passed through", op=op)
 
 
 def stands_for(real: Callable[[], type]) -> Any:

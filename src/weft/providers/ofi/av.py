@@ -63,10 +63,6 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
-    @property
-    def _made_in(self) -> int:  # type: ignore[override]
-        return self.domain._made_in
-
     def _format(self) -> int:
         return int(self.domain.info.addr_format)
 

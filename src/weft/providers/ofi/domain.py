@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, _process, errors
 from ...fi import _args, _handle
+from ...fi._of_info import DomainOfInfo
 from ...fi.atomic import AtomicAttr
-from ...fi.attrs import DomainAttr, Info, dupinfo
+from ...fi.attrs import Info, dupinfo
 from ...fi.collective import CollectiveAttr
 from ...fi.mr_attr import MrAttr, MrDmabuf
 from ...fi.policy_rules import VectorRules
 from ...fi.rules import Refusals
 from ...flags import AvType, CntrEvents, CollectiveOp, CqFormat, CqWaitCond, MrFlag, MrMode, Progress, WaitObj
-from ._common import Real, later, stands_for, unless_used
+from ._common import later, stands_for, unless_used
 from .av import RealAddressVector
 from .mr import RealMemoryRegion
 from .queues import RealCompletionQueue, RealCounter
@@ -48,7 +49,7 @@ class _Policy:
 
 @later("scalable endpoints and shared contexts are not supported", "scalable_ep", "stx_context", "srx_context")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
-class RealDomain(Real, _nic.OfiDomainCore):
+class RealDomain(DomainOfInfo, _handle.Life, _nic.OfiDomainCore):
     """A domain of the library (struct fid_domain). Made by `Fabric.domain`.
 
     Thread safety: any thread, under every threading model: the GIL serialises calls where the library does not.
@@ -81,16 +82,6 @@ class RealDomain(Real, _nic.OfiDomainCore):
         )
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
-
-    @property
-    def attr(self) -> DomainAttr:
-        """The domain's attributes, as opened."""
-        return self.info.domain_attr
-
-    @property
-    def name(self) -> str:
-        """The name of the domain."""
-        return str(self.info.domain_attr.name)
 
     @property
     def mr_mode(self) -> MrMode:

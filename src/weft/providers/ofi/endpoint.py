@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi import _args, _handle
+from ...fi._calls import CALLS
+from ...fi._of_info import EndpointOfInfo
 from ...fi.attrs import Info
 from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
 from ._common import Real, later, stands_for, unless_used
@@ -41,20 +43,14 @@ def _class() -> type:
 # Names, with this process's number, of its enabled endpoints (Quirk.NAMED_BY_PROCESS).
 _names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
 # What a connected endpoint may do once the event queue has reported the connection.
-_SENDING = (
-    *("send", "sendv", "sendmsg", "senddata", "inject", "injectdata"),
-    *("tsend", "tsendv", "tsendmsg", "tsenddata", "tinject", "tinjectdata"),
-    *("write", "writev", "writemsg", "writedata", "inject_write", "inject_writedata", "read", "readv", "readmsg"),
-    *("atomic", "atomicv", "atomicmsg", "inject_atomic", "fetch_atomic", "fetch_atomicv", "fetch_atomicmsg"),
-    *("compare_atomic", "compare_atomicv", "compare_atomicmsg"),
-)
+_SENDING = [call.name for call in CALLS if call.kind != "recv" and call.table not in ("batch", "collective")]
 
 
 @later("libfabric has no such call: post each by itself", "read_batch", "write_batch")
 @later("the library does not tell: Weft's NIC does", "statistics", "message_statistics", "unreceived")
 @later("scalable endpoints and shared contexts are not supported", "tx_context", "rx_context")
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
-class RealEndpoint(Real, _nic.OfiEndpointCore):
+class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
     """An endpoint of the library (struct fid_ep). Made by `Domain.endpoint`.
 
     The transfers of `fi.Endpoint`, with its arguments. An operation holds its buffers and its context until the queue
@@ -75,7 +71,6 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
         self._cqs: dict[int, Any] = {}
         self._av: Any = None
         self._eq: Any = None
-        self._enabled = False
         self._chose_name = False
         self._options: list[tuple[int, int, int, int]] = []  # objects that wait for enable()
         self._joins = 0
@@ -96,45 +91,6 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
             me = weakref.ref(self)
             for name in _SENDING:
                 self.__dict__[name] = functools.partial(_when_linked, me, name)
-
-    @property
-    def _made_in(self) -> int:  # type: ignore[override]
-        return self.domain._made_in
-
-    @property
-    def enabled(self) -> bool:
-        """True after enable()."""
-        return self._enabled
-
-    @property
-    def caps(self) -> Flag:
-        """The capabilities that the endpoint was opened with."""
-        return Flag(self.info.caps)
-
-    @property
-    def tx_size(self) -> int:
-        """Maximum number of operations under way at a time."""
-        return int(self.info.tx_attr.size)
-
-    @property
-    def inject_size(self) -> int:
-        """Maximum bytes of an inject call."""
-        return int(self.info.tx_attr.inject_size)
-
-    @property
-    def max_msg_size(self) -> int:
-        """Maximum bytes of a call."""
-        return int(self.info.ep_attr.max_msg_size)
-
-    @property
-    def iov_limit(self) -> int:
-        """Maximum number of local buffers of a call."""
-        return int(self.info.tx_attr.iov_limit)
-
-    @property
-    def rma_iov_limit(self) -> int:
-        """Maximum number of remote ranges of a call."""
-        return int(self.info.tx_attr.rma_iov_limit)
 
     # ---- set-up ------------------------------------------------------------------------------------------------------
 
@@ -371,18 +327,6 @@ class RealEndpoint(Real, _nic.OfiEndpointCore):
             self._options.append(asked)
         else:
             self.setopt_core(*asked)
-
-    def atomicvalid(self, datatype: int, op: int) -> int:
-        """Maximum elements of one `atomic` (fi_atomicvalid). Raises NotSupported for unsupported pairs."""
-        return self._valid(datatype, op, 0)
-
-    def fetch_atomicvalid(self, datatype: int, op: int) -> int:
-        """Maximum elements of one `fetch_atomic` (fi_fetch_atomicvalid). Raises NotSupported."""
-        return self._valid(datatype, op, 1)
-
-    def compare_atomicvalid(self, datatype: int, op: int) -> int:
-        """Maximum elements of one `compare_atomic` (fi_compare_atomicvalid). Raises NotSupported."""
-        return self._valid(datatype, op, 2)
 
     def _valid(self, datatype: int, op: int, family: int) -> int:
         _handle.check(self, "ep.atomicvalid")

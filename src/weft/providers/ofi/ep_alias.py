@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import _nic, errors
 from ...fi import _handle
+from ...fi.ep_alias import OfOriginal
 from ...flags import Errno, Flag
 from ._common import stands_for, unless_used
 from .endpoint import RealEndpoint
@@ -19,7 +20,7 @@ def _class() -> type:
     return EndpointAlias
 
 
-class RealEndpointAlias(RealEndpoint):
+class RealEndpointAlias(OfOriginal, RealEndpoint):
     """Another view of an endpoint of the library (struct fid_ep). Made by `Endpoint.alias`.
 
     Its transfers use the original's address, queues and address vector, and operation flags of its own. Operations
@@ -46,26 +47,6 @@ class RealEndpointAlias(RealEndpoint):
         self._site = _handle.here(5)
         _handle.adopt(self, original)
 
-    @property
-    def enabled(self) -> bool:
-        """Whether the original is enabled."""
-        return self.original.enabled
-
-    def enable(self) -> None:
-        """Enable the original (fi_enable)."""
-        _handle.check(self, "ep.enable")
-        self.original.enable()
-
-    def bind(self, fid: Any, flags: int = 0) -> None:
-        """Bind to the original (fi_ep_bind)."""
-        _handle.check(self, "ep.bind")
-        self.original.bind(fid, flags)
-
-    def getname(self) -> Any:
-        """The address of the original (fi_getname)."""
-        _handle.check(self, "ep.getname")
-        return self.original.getname()
-
     def setname(self, addr: object) -> None:
         """Choose the address of the original (fi_setname)."""
         _handle.check(self, "ep.setname")
@@ -91,25 +72,10 @@ class RealEndpointAlias(RealEndpoint):
         _handle.check(self, "ep.getpeer")
         return self.original.getpeer()
 
-    def getopt(self, level: int, optname: int) -> Any:
-        """An option of the original (fi_getopt)."""
-        _handle.check(self, "ep.getopt")
-        return self.original.getopt(level, optname)
-
-    def setopt(self, level: int, optname: int, optval: Any) -> None:
-        """Set an option of the original (fi_setopt)."""
-        _handle.check(self, "ep.setopt")
-        self.original.setopt(level, optname, optval)
-
     def join_collective(self, coll_addr: int, set: Any, flags: int = 0, context: Any = None) -> Any:
         """Join a group with the original (fi_join_collective); its calls take the group from the alias too."""
         _handle.check(self, "ep.join_collective")
         return self.original.join_collective(coll_addr, set, flags, context)
-
-    def cancel(self, context: object) -> None:
-        """Cancel an operation of the endpoint or of any alias (fi_cancel)."""
-        _handle.check(self, "ep.cancel")
-        self.original.cancel(context)
 
     def close(self) -> None:
         """Close the alias (fi_close); the original stays, and so do operations under way."""

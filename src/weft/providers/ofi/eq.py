@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, _process, errors
 from ...fi import _args, _handle
-from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry
+from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry, EventQueue
 from ...flags import EqEvent, Flag, WaitObj
 from . import info as _info
-from ._common import Real, later, stands_for, trywait, unless_used, with_wait_object
+from ._common import Waits, later, trywait, unless_used, with_wait_object
 from .group import RealCollectiveGroup
 from .request import RealRequest
 
@@ -26,23 +26,15 @@ _EVENT_MAX = (1 << 32) - 1
 _CM = (int(EqEvent.CONNREQ), int(EqEvent.CONNECTED), int(EqEvent.SHUTDOWN))
 
 
-def _class() -> type:
-    from ...fi.eq import EventQueue
-
-    return EventQueue
-
-
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val", "control")
 @later("events are the library's; write() adds the application's", "post", "post_error")
-class RealEventQueue(Real, _nic.OfiEventQueueCore):
+class RealEventQueue(Waits, EventQueue, _nic.OfiEventQueueCore):
     """A queue of control events of the library (struct fid_eq). Made by `Fabric.eq_open`.
 
     Thread safety: any thread. Source: fi_eq(3).
     """
 
-    __class__ = stands_for(_class)
-
-    _called = "eq"
+    fabric: RealFabric
 
     def __init__(self, fabric: RealFabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
         self.fabric = fabric
@@ -51,7 +43,6 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         self.flags = flags
         self._made_in = _process.generation
         self._children: _handle.Children = {}
-        self._fd = -1
         self._written: dict[int, tuple[int, Any]] = {}  # entries of write(), by the library's number
         self._numbers = count()
 
@@ -63,18 +54,11 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
-    @property
-    def fd(self) -> int:
-        """A descriptor that is readable when there is an event (wait_obj=fi.WAIT_FD); else -1. trywait() first."""
-        if self._fd < 0 and self.wait_obj == WaitObj.WAIT_FD and not self._closed:
-            self._fd = self.fd_core()
-        return self._fd if not self._closed else -1
-
     def read(self, flags: int = 0) -> tuple[int, Any] | None:
         """The next event as (event, entry), or None (fi_eq_read). Raises Available while an error waits."""
         _handle.check(self, "eq.read")
         _args.whole("eq.read", flags=flags)
-        return self._next(int(flags), 0)
+        return self._take(int(flags), 0)
 
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
         """As `read`, but waits, without the GIL (fi_eq_sread). Raises Again when the time is over."""
@@ -89,7 +73,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         while True:
             most = _SLICE_JOINING_MS if self._joining() else _SLICE_MS
             left = most if until is None else min(int((until - time.monotonic()) * 1000) + 1, most)
-            found = self._next(int(flags), max(left, 0))
+            found = self._take(int(flags), max(left, 0))
             if found is not None:
                 return found
             if self._closed:
@@ -102,7 +86,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         each = (what for what, _ in self.fabric._expected.values() if isinstance(what, RealCollectiveGroup))
         return [group.ep for group in each if group.ep._eq is self and not group.joined]
 
-    def _next(self, flags: int, wait_ms: int) -> tuple[int, Any] | None:
+    def _take(self, flags: int, wait_ms: int) -> tuple[int, Any] | None:
         while True:
             found = self.read_core(flags, 0)
             if found is None:
@@ -129,7 +113,7 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
             if what is None:
                 return None
             if event == EqEvent.JOIN_COMPLETE:
-                what._on_event()
+                what._joined()
             return event, EqEntry(what, context, data)
         owner = self.fabric._fids.get(fid)
         if event == EqEvent.CONNECTED and owner is not None:
@@ -201,9 +185,8 @@ class RealEventQueue(Real, _nic.OfiEventQueueCore):
         _handle.check(self, "eq.trywait")
         return trywait("eq.trywait", self.fabric._core, [self])
 
-    def close(self) -> None:
-        """Close the queue (fi_close); unread events are lost. Raises Busy while something is bound to it."""
-        _handle.close(self, self.close_core, self._children, (self.fabric,))
+    def _release(self) -> None:
+        self.close_core()
 
     def __del__(self, finalize: Any = _handle.finalize) -> None:
         finalize(self, unless_used(self, self.close_core) if self._site else None, (self.fabric,) if self._site else ())

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi.av_set import AvSet
+from ...fi.group import CollectiveGroup
 from ...flags import ADDR_NOTAVAIL, Flag
-from ._common import Real, later, stands_for
+from ._common import later
 from .av_set import RealAvSet
 
 if TYPE_CHECKING:
@@ -23,14 +24,8 @@ __all__ = ["RealCollectiveGroup", "join"]
 _JOINS_MAX = 255
 
 
-def _class() -> type:
-    from ...fi.group import CollectiveGroup
-
-    return CollectiveGroup
-
-
 @later("the library does not tell: Weft's NIC does", "statistics")
-class RealCollectiveGroup(Real, _nic.OfiGroupCore):
+class RealCollectiveGroup(CollectiveGroup, _nic.OfiGroupCore):
     """An endpoint's membership of a collective group of the library (struct fid_mc). Made by
     `Endpoint.join_collective`.
 
@@ -41,9 +36,9 @@ class RealCollectiveGroup(Real, _nic.OfiGroupCore):
     Thread safety: any thread. Source: fi_collective(3).
     """
 
-    __class__ = stands_for(_class)
-
-    _called = "group"
+    ep: Any
+    set: RealAvSet
+    domain: Any
 
     def __init__(self, ep: RealEndpoint, av_set: RealAvSet, members: list[int], mine: int, flags: int, context: Any):
         self.ep = ep
@@ -64,11 +59,7 @@ class RealCollectiveGroup(Real, _nic.OfiGroupCore):
         self._site = _handle.here(4)
         _handle.adopt(self, ep, av_set)
 
-    @property
-    def _made_in(self) -> int:  # type: ignore[override]
-        return self.domain._made_in
-
-    def _on_event(self) -> None:
+    def _joined(self) -> None:
         """JOIN_COMPLETE was read."""
         self.joined = True
         self.join_complete()

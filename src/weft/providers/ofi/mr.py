@@ -106,10 +106,6 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         return (self.domain, *self._bound) if self._base is None else (self.domain, self._base, *self._bound)
 
     @property
-    def _made_in(self) -> int:  # type: ignore[override]
-        return self.domain._made_in
-
-    @property
     def state(self) -> str:
         """disabled (under `fi.MR_ENDPOINT`, before enable()), enabled or closed."""
         return "closed" if self._closed else "enabled" if self._enabled else "disabled"

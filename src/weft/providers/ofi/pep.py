@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, _process, errors
 from ...fi import _args, _handle
 from ...fi.attrs import Info, dupinfo
+from ...fi.cm import PassiveEndpoint
 from ...flags import AddrFormat
-from ._common import Real, stands_for
 from .av import packed_name
 from .eq import RealEventQueue
 from .quirks import Quirk, has
@@ -22,21 +22,13 @@ __all__ = ["RealPassiveEndpoint"]
 _kept_infos: list[_nic.OfiInfo] = []
 
 
-def _class() -> type:
-    from ...fi.cm import PassiveEndpoint
-
-    return PassiveEndpoint
-
-
-class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
+class RealPassiveEndpoint(PassiveEndpoint, _nic.OfiPassiveEndpointCore):
     """An endpoint of the library that receives connection requests (struct fid_pep). Made by `Fabric.passive_ep`.
 
     Thread safety: any thread. Source: fi_endpoint(3) fi_passive_ep, fi_cm(3).
     """
 
-    __class__ = stands_for(_class)
-
-    _called = "pep"
+    fabric: RealFabric
     _eq: Any = None
 
     def __init__(self, fabric: RealFabric, info: Info, context: Any) -> None:
@@ -73,6 +65,11 @@ class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
     def _text(self) -> bool:
         return bool(self.info.addr_format == AddrFormat.ADDR_STR)
 
+    @property
+    def address(self) -> Any:
+        """Not of the library: raises AttributeError."""
+        raise AttributeError(f"{self!r} has no (nic, pid, vni)\n  try: getname()")
+
     def setname(self, addr: object) -> None:
         """Choose the address, before listen() (fi_setname). Raises the library's refusal."""
         _handle.check(self, "pep.setname")
@@ -103,15 +100,8 @@ class RealPassiveEndpoint(Real, _nic.OfiPassiveEndpointCore):
         handle.answered = True
         self.reject_core(handle.number, private_bytes(op, param, paramlen))
 
-    def close(self) -> None:
-        """Close the endpoint (fi_close): later requests are refused. Raises the library's refusal."""
-        _handle.close(self, self.close_core, self._children, self._parents())
-
-    def _parents(self) -> tuple[Any, ...]:
-        return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self.close_core if self._site else None, self._parents() if self._site else ())
+    def _release(self) -> None:
+        self.close_core()
 
     def __repr__(self) -> str:
         return f"<PassiveEndpoint {self.provider.name} {'closed' if self._closed else 'open'}>"

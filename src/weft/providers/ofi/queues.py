@@ -10,7 +10,7 @@ from ..._nic import Status
 from ...fi import _args, _handle
 from ...fi.cq import DEFAULT_SIZE, CqDataEntry, CqEntry, CqErrEntry, CqMsgEntry, CqTaggedEntry
 from ...flags import CntrEvents, CqFormat, CqWaitCond, Errno, WaitObj
-from ._common import Real, later, stands_for, trywait, unless_used, with_wait_object
+from ._common import Real, Waits, later, stands_for, trywait, unless_used, with_wait_object
 from .quirks import Quirk, has
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _OTHER = next((status for status in _FAILED if _nic.status_errno(status) == Errn
 
 
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
-class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
+class RealCompletionQueue(Waits, Real, _nic.OfiCompletionQueueCore):
     """A queue of completions of the library (struct fid_cq). Made by `Domain.cq_open`.
 
     `read`, `readfrom`, `sread` and `sreadfrom` work as `fi.CompletionQueue`'s. `outstanding()` returns the number of
@@ -77,7 +77,6 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
             raise errors.InvalidArgument(f"cq_open: format {format!r} is not one of FI_CQ_FORMAT_*", op="cq_open")
         self.format = CqFormat(format or CqFormat.CQ_FORMAT_DATA)
         self.wait_cond = CqWaitCond(wait_cond) if wait_cond in CqWaitCond.__members__.values() else wait_cond
-        self._fd = -1
         waits = wait_obj != WaitObj.WAIT_NONE
 
         def make(kind: int) -> None:
@@ -92,27 +91,9 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
         _handle.adopt(self, domain)
 
     @property
-    def _made_in(self) -> int:  # type: ignore[override]
-        return self.domain._made_in
-
-    @property
     def capacity(self) -> int:
         """The number of entries that was asked for; the library may have more."""
         return self._size or DEFAULT_SIZE
-
-    @property
-    def fd(self) -> int:
-        """A descriptor that is readable when there is something to read (wait_obj=fi.WAIT_FD); else -1.
-
-        Call trywait() before each sleep on it: the library makes progress there. Source: fi_poll(3) fi_trywait.
-        """
-        if self._fd < 0 and self.wait_obj == WaitObj.WAIT_FD and not self._closed:
-            self._fd = self.fd_core()
-        return self._fd if not self._closed else -1
-
-    def control(self, command: int, arg: Any = None) -> Any:
-        """GETWAIT and GETWAITOBJ (fi_control). Raises NotSupported for other commands."""
-        return _waiting(self, command)
 
     def pending(self) -> int:
         """Entries that Weft has read before the application asked; the library does not tell how many it has."""
@@ -172,7 +153,7 @@ class RealCompletionQueue(Real, _nic.OfiCompletionQueueCore):
 
 
 @later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
-class RealCounter(Real, _nic.OfiCounterCore):
+class RealCounter(Waits, Real, _nic.OfiCounterCore):
     """A counter of the library (struct fid_cntr). Made by `Domain.cntr_open`.
 
     `read`, `readerr`, `add`, `set`, `adderr`, `seterr` and `wait` work as `fi.Counter`'s.
@@ -191,28 +172,12 @@ class RealCounter(Real, _nic.OfiCounterCore):
         if events not in CntrEvents.__members__.values():
             raise errors.InvalidArgument(f"cntr_open: events {events!r} is not one of FI_CNTR_EVENTS_*", op="cntr_open")
         self.events = CntrEvents(events)
-        self._fd = -1
         self._has_wait = with_wait_object(
             wait_obj, lambda kind: _nic.OfiCounterCore.__init__(self, domain, events, kind, flags)
         )
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
-
-    @property
-    def _made_in(self) -> int:  # type: ignore[override]
-        return self.domain._made_in
-
-    @property
-    def fd(self) -> int:
-        """A descriptor that is readable after a change (wait_obj=fi.WAIT_FD); else -1."""
-        if self._fd < 0 and self.wait_obj == WaitObj.WAIT_FD and not self._closed:
-            self._fd = self.fd_core()
-        return self._fd if not self._closed else -1
-
-    def control(self, command: int, arg: Any = None) -> Any:
-        """GETWAIT and GETWAITOBJ (fi_control). Raises NotSupported for other commands."""
-        return _waiting(self, command)
 
     def close(self) -> None:
         """Close the counter (fi_close). Raises Busy while an endpoint uses it."""
@@ -227,18 +192,3 @@ class RealCounter(Real, _nic.OfiCounterCore):
         except errors.FabricError:
             state = "not to be read"  # an endpoint is not enabled, or a forked child has it
         return f"<Counter {self.domain.provider.name} {state}>"
-
-
-def _waiting(fid: Any, command: int) -> Any:
-    from ...flags import Control
-
-    op = f"{fid._called}.control"
-    _handle.check(fid, op)
-    number = _args.command(op, command=command)
-    if number == Control.GETWAITOBJ:
-        return fid.wait_obj
-    if number == Control.GETWAIT:
-        if fid.fd < 0:
-            raise errors.NotSupported(f"{op}: opened with {fid.wait_obj!s}, no descriptor\n  try: wait_obj=fi.WAIT_FD")
-        return fid.fd
-    raise errors.NotSupported(f"{op}: command {number} is not passed through", op=op)
