@@ -64,10 +64,10 @@ def patterns(file: Path) -> tuple[str, str]:
     for kind, name, parameters in calls(file.with_name("calls.inl").read_text(encoding="utf-8")):
         ofi = "" if kind == "BATCH" else "(|Ofi)"
         found.append(f"{ofi}EndpointCore\\.{name}$:\n    def {name}({parameters}) -> None:\n        \\doc\n")
-        if kind != "COLLECTIVE":  # the context, and what is behind, are given by name
-            parameters = re.sub(r"(?<!\*), context: (.*?), \*, ", r", *, context: \1, ", parameters)
-            parameters = re.sub(r"(?<!\*), context: ([^*]*)$", r", *, context: \1", parameters)
-            awaited.append(f"    async def {name}({parameters}) -> {'None' if 'inject' in name else 'Any'}: ...\n")
+        # The context, and what is behind, are given by name.
+        parameters = re.sub(r"(?<!\*), context: (.*?), \*, ", r", *, context: \1, ", parameters)
+        parameters = re.sub(r"(?<!\*), context: ([^*]*)$", r", *, context: \1", parameters)
+        awaited.append(f"    async def {name}({parameters}) -> {'None' if 'inject' in name else 'Any'}: ...\n")
     return "\n".join(found), "".join(awaited)
 
 

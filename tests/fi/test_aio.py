@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.fi.group_support import join_all, members
 from tests.fi.msg_support import CAPS, TAG, alone, data_of, talkers
 from tests.fi.support import KEY, WATCHDOG_S, Node, opened
 
@@ -164,3 +165,22 @@ def test_misuse_is_refused_in_words(node: Node) -> None:
         ep = run(main)
         with pytest.raises(fi.BadState, match="another event loop"):
             run(lambda: ep.tsend(b"1", None, other.me, TAG))
+
+
+def test_collectives_are_awaited() -> None:
+    with members(2, wait_obj=fi.WAIT_FD) as found:
+        groups = join_all(found)
+
+        async def member(at: int) -> tuple[int, Any]:
+            result = np.zeros(1, "i8")
+            async with fi.AsyncEndpoint(found[at].ep) as ep:
+                await ep.barrier(groups[at])
+                done = await ep.allreduce(
+                    np.full(1, at + 1, "i8"), None, None, result, None, groups[at], op=fi.SUM, context="sum"
+                )
+            return int(result[0]), done.op_context
+
+        async def main() -> list[tuple[int, Any]]:
+            return await asyncio.gather(member(0), member(1))
+
+        assert run(main) == [(3, "sum"), (3, "sum")]

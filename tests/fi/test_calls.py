@@ -35,7 +35,7 @@ def test_call_shows_the_parameters_of_its_row(call: Call, cls: Any) -> None:
         assert param.endswith("!") <= (one.default in (inspect.Parameter.empty, ..., int(fi.ADDR_UNSPEC)))
 
 
-def test_calls_can_be_awaited_except_collectives() -> None:
+def test_calls_can_be_awaited() -> None:
     own = {name for name, of in vars(fi.AsyncEndpoint).items() if inspect.iscoroutinefunction(of) and name[0] != "_"}
-    assert own == {call.name for call in CALLS if call.table != "collective"}
+    assert own == NAMES
     assert inspect.getdoc(fi.AsyncEndpoint.trecv) == "`Endpoint.trecv`; returns its completion. context: by keyword."

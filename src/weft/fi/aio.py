@@ -230,5 +230,4 @@ class AsyncEndpoint(AsyncCalls):
 
 _FORMS = {"one": _call, "list": _call, "message": _struct_call, "inject": _inject}
 for _each in CALLS:
-    if _each.table != "collective":
-        setattr(AsyncEndpoint, _each.name, _FORMS[_each.form](_each.name))
+    setattr(AsyncEndpoint, _each.name, _FORMS[_each.form](_each.name))

@@ -177,7 +177,7 @@ class PassiveEndpoint(_handle.Life):
 
     @property
     def address(self) -> Address:
-        """(nic, pid, vni); pid None: the NIC chooses."""
+        """(nic, pid, vni). Without a pid the NIC chooses."""
         return self._address
 
     def setname(self, addr: object) -> None:
