@@ -202,6 +202,17 @@ uint32_t Table::insert(const MrRequest& request) {
   return slot;
 }
 
+uint64_t Table::registered_bytes() const {
+  const Guard lock(mutex_);
+  uint64_t sum = 0;
+  for (uint32_t slot = 0; slot < slots_used_; ++slot) {
+    const MrEntry& e = reinterpret_cast<const MrEntry*>(writable_ + layout_.mr_at)[slot];
+    if (state_of(e.state.load(std::memory_order_relaxed)) == MrState::free) continue;
+    if (__builtin_add_overflow(sum, e.length, &sum)) return UINT64_MAX;  // a region of the whole address space
+  }
+  return sum;
+}
+
 void Table::release_ep_list(MrEntry& e) noexcept {
   mutex_.assert_held();
   if ((e.ep_bound & kEpSeveral) == 0) return;

@@ -468,6 +468,8 @@ class Table : public TableView {
   [[nodiscard]] const TableLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] uint32_t live_count() const noexcept { return live_count_.load(std::memory_order_relaxed); }
+  // The bytes of all regions; memory in several regions counts several times.
+  [[nodiscard]] uint64_t registered_bytes() const;
   void close_fd() noexcept { fd_.reset(); }
 #if !defined(NDEBUG)
   using TableView::check;

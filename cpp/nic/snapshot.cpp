@@ -133,6 +133,7 @@ std::string Nic::snapshot() {
   json.put("waiting_ops", waiting_ops_.load(std::memory_order_relaxed));
   json.put("deferred", uint64_t{deferred_count_.load(std::memory_order_relaxed)});
   json.put("regions", uint64_t{table().live_count()});
+  json.put("registered_bytes", table().registered_bytes());
   json.put("allocated_bytes", uint64_t{segments().allocated_bytes()});
   json.open('[', "peers");
   for (link::Link* link : parts_.links) {

@@ -115,6 +115,21 @@ void open_ledger(Domain& d) {
   }
 }
 
+// The devices' pages, in which the NIC counts, and which say whether a link is down. Without a page a domain works.
+void attach_pages(Domain& d) {
+  for (const Record& page : d.rules.all("page")) {
+    const std::string path(page.text("path"));
+    try {
+      const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+      if (fd.get() < 0) throw Error(errno, std::strerror(errno));
+      d.host->nic().telemetry().attach(static_cast<uint32_t>(page.number("nic")), fd.get());
+    } catch (const Error& reason) {
+      explain(d.fabric->front, Subject::domain, "fi_domain",
+              "telemetry leaves this process out: " + path + ": " + reason.what());
+    }
+  }
+}
+
 }  // namespace
 
 int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** out, void* context) {
@@ -138,6 +153,7 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       d.rules = answer;
       d.host = nic_of_process(answer.nested("nic"));
       open_ledger(d);
+      attach_pages(d);
       d.domain = std::make_unique<nic::Domain>(&d.host->nic(), settings_of<nic::DomainConfig>(answer));
       d.addr_format = static_cast<uint32_t>(answer.number("addr_format"));
       d.fabric_base = static_cast<uint32_t>(answer.number("fabric_base"));

@@ -115,6 +115,17 @@ BOOST_AUTO_TEST_CASE(test_region_is_reachable_from_enable_to_close) {
   BOOST_TEST(f.table.live_count() == 0U);
 }
 
+BOOST_AUTO_TEST_CASE(test_registered_bytes_are_those_of_the_open_regions) {
+  Fixture f;
+  f.open(1, 100);
+  const uint32_t second = f.insert(2, 50);
+  BOOST_TEST(f.table.registered_bytes() == 150U);
+  f.close(second);
+  BOOST_TEST(f.table.registered_bytes() == 100U);
+  f.open(3, UINT64_MAX);  // the whole address space
+  BOOST_TEST(f.table.registered_bytes() == UINT64_MAX);
+}
+
 BOOST_AUTO_TEST_CASE(test_bounds_at_every_edge) {
   Fixture f;
   f.open(1, 100);

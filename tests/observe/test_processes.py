@@ -334,6 +334,7 @@ def give_folder(caller: socket.socket) -> None:
 GOOD: dict[str, Any] = {
     **dict.fromkeys(("version", "time_ns", "frames_served", "engine_wakes", "waiting_ops", "deferred"), 1),
     "regions": 0,
+    "registered_bytes": 0,
     "allocated_bytes": 0,
     "engine": True,
     "peers": [],

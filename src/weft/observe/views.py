@@ -152,7 +152,13 @@ class QueueView:
 
 @dataclass(frozen=True)
 class View:
-    """A process's NIC. time_ns: of the monotonic clock of the host, when the process answered."""
+    """A process's NIC.
+
+    Attributes:
+        time_ns: Of the monotonic clock of the host, when the process answered.
+        registered_bytes: Bytes of all regions.
+        allocated_bytes: Bytes of memory that the NIC made (weft.empty, Domain.alloc).
+    """
 
     time_ns: int
     engine: bool
@@ -161,6 +167,7 @@ class View:
     waiting_ops: int
     deferred: int
     regions: int
+    registered_bytes: int
     allocated_bytes: int
     peers: tuple[PeerView, ...]
     domains: tuple[DomainView, ...]

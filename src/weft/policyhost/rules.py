@@ -66,9 +66,15 @@ def domain(of: Domain) -> _Fields:
 
 
 def _resources(of: Domain) -> _Fields:
-    """The ledger of the domain's service, from which the client's NIC takes list entries; empty without a service."""
-    lent = getattr(of.policy, "lent", None)
-    return {} if lent is None else {f"ledger.{name}": value for name, value in lent().items()}
+    """What a domain of a device has besides; empty for others.
+
+    The ledger of its service, from which the client's NIC takes list entries, and the devices' pages, where it counts.
+    """
+    lent, counted_in = getattr(of.policy, "lent", None), getattr(of.policy, "counted_in", None)
+    if lent is None or counted_in is None:
+        return {}
+    pages: list[Value] = [{"nic": nic, "path": str(path)} for nic, path in counted_in()]
+    return {**{f"ledger.{name}": value for name, value in lent().items()}, "page": pages}
 
 
 def queue(cq: CompletionQueue) -> _Fields:
@@ -90,7 +96,6 @@ def endpoint(ep: Endpoint) -> _Fields:
     """An endpoint's configuration of the NIC, and its options."""
     policy = ep.policy
     config = policy.nic_config()
-    config.traffic = _nic.TrafficRules()  # telemetry of a C program's endpoints is not there yet
     return {
         "config": config.to_record(),
         "messages": int(policy.messages is not None),

@@ -163,8 +163,10 @@ def _views(look: Look) -> Iterator[tuple[Process, View, Rates]]:
 
 
 # Columns of processes, and the columns that a narrow terminal leaves out, in this order.
-_COLUMNS = ("pid", "command", "state", "progress", "peers", "regions", "allocated", "failed", "ops/s", "bytes/s")
-_LEFT_OUT = ("progress", "regions", "failed", "peers", "allocated", "bytes/s", "state")
+_COLUMNS = (
+    "pid", "command", "state", "progress", "peers", "regions", "registered", "allocated", "failed", "ops/s", "bytes/s"
+)  # fmt: skip
+_LEFT_OUT = ("progress", "regions", "failed", "peers", "allocated", "registered", "bytes/s", "state")
 _COMMAND_MIN = 16
 
 
@@ -194,13 +196,13 @@ def _processes(look: Look, width: int) -> Table:
 def _row(look: Look, process: Process) -> list[str]:
     view = process.view
     if view is None:
-        return [str(process.pid), _command(process), _state(process), *[""] * 7]
+        return [str(process.pid), _command(process), _state(process), *[""] * (len(_COLUMNS) - 3)]
     rate = look.rates.get(process.name, Rates())
     measured = rate.seconds > 0
     return [
         str(process.pid), _command(process), _state(process), "engine" if view.engine else "manual",
-        str(len(view.peers)), str(view.regions), _bytes(view.allocated_bytes),
-        str(sum(one.failed for one in view.domains)),
+        str(len(view.peers)), str(view.regions), _bytes(view.registered_bytes),
+        _bytes(view.allocated_bytes), str(sum(one.failed for one in view.domains)),
         _rate_text(sum(rate.operations.values()) if measured else None),
         _bytes(sum(rate.bytes.values())) + "/s" if measured else "",
     ]  # fmt: skip

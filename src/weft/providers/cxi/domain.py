@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
@@ -252,6 +253,10 @@ class CxiDomain(BaseDomain):
             "optimized_below": CLIENT_OPTIMIZED if env.load().optimized_mrs else 0,
             **self.region_keys.form(self.options),
         }
+
+    def counted_in(self) -> list[tuple[int, Path]]:
+        """The devices' NICs and their pages, in which a C program's NIC counts."""
+        return [(one.engine_nic(), telemetry.page(one.name)) for one in device.devices()]
 
     def counter(self) -> CxiCounter:
         """A counter, which takes a hardware counter of the service."""
