@@ -14,6 +14,7 @@ import re
 import sys
 import threading
 import warnings
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _huge, _nic, errors
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "array",
+    "client",
     "generation",
     "identity",
     "listen",
@@ -37,6 +39,9 @@ __all__ = [
     "public_nic",
     "use_secret",
 ]
+
+client: ContextVar[int] = ContextVar("client", default=0)
+"""The process on whose behalf this one acts: a C program's, in the policy helper; 0: its own."""
 
 generation = 0
 """Number of forks between this process and the one that first imported weft. A handle with another generation was made

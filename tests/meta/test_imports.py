@@ -78,7 +78,8 @@ PY_BELOW: dict[str, set[str]] = {
     "share": _GROUND | {"fi", "memory"},
     "fm": {"_extras", "errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
     "observe": {"_nic", "errors", "flags", "fi"},  # of _nic the names of numbers
-    "policyhost": {"_files", "_nic", "errors", "fi", "flags", "settings"},  # the policies, for C programs
+    # The policies, for C programs; of _process on whose behalf it acts.
+    "policyhost": {"_files", "_nic", "_process", "errors", "fi", "flags", "settings"},
     "testing": _GROUND | {"fi", "providers", "fm"},
     "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks
     # Of fi what Dask's frames need: regions without names and tickets.

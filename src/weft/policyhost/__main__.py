@@ -14,7 +14,12 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .answers import Client
 
 __all__ = ["Server", "main"]
 
@@ -22,6 +27,7 @@ IDLE_S = 10.0
 _LENGTH = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 QUESTION_BYTES_MAX = 1 << 22
+_OWN = {"WEFT_TOP": "0", "WEFT_TRACE": ""}  # viewers show the clients' NICs: the helper's own carries nothing
 _PATH_BYTES_MAX = 108  # of struct sockaddr_un, with its final zero
 
 
@@ -30,10 +36,12 @@ class Server:
 
     Args:
         idle_s: Seconds without a client after which run() returns.
+        environ: The environment by which the clients' NICs are made; None: this process's.
     """
 
-    def __init__(self, path: Path, idle_s: float = IDLE_S) -> None:
+    def __init__(self, path: Path, idle_s: float = IDLE_S, environ: Mapping[str, str] | None = None) -> None:
         self.path = path
+        self.environ = environ
         self.idle_s = idle_s
         self._clients = 0
         self._lock = threading.Lock()
@@ -74,17 +82,15 @@ class Server:
             connection.settimeout(None)
             with self._lock:
                 self._clients += 1
-            threading.Thread(target=self._serve, args=(connection, answers.Client()), daemon=True).start()
+            pid, uid, _ = _CREDENTIALS.unpack(
+                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            client = answers.Client(pid, self.environ)
+            threading.Thread(target=self._serve, args=(connection, client, uid), daemon=True).start()
 
-    def _serve(self, connection: socket.socket, client: object) -> None:
-        from .answers import Client
-
-        assert isinstance(client, Client)
+    def _serve(self, connection: socket.socket, client: Client, uid: int) -> None:
         try:
             with connection:
-                _, uid, _ = _CREDENTIALS.unpack(
-                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                )
                 while uid == os.geteuid():
                     question = _receive(connection)
                     if question is None:
@@ -144,7 +150,9 @@ def main(arguments: list[str]) -> int:
 
     path = Path(arguments[0])
     private_folder_in_runtime(path.parent)
-    Server(path).run()
+    theirs = dict(os.environ)
+    os.environ.update(_OWN)
+    Server(path, environ=theirs).run()
     return 0
 
 

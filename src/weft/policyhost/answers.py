@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import errors, fi, settings
+from .._process import client
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
 from ..flags import Control, Errno, Flag
@@ -32,9 +33,15 @@ _Answer = Mapping[str, Value]
 
 
 class Client:
-    """The objects of one client."""
+    """The objects of one client.
 
-    def __init__(self) -> None:
+    Args:
+        pid: The client's process, which refusals name; 0: this one.
+        environ: The environment by which the client's NIC is made; None: this process's.
+    """
+
+    def __init__(self, pid: int = 0, environ: Mapping[str, str] | None = None) -> None:
+        self._pid, self._environ = pid, environ
         self._leases: dict[int, tuple[Any, Callable[[], object]]] = {}
         self._last = secrets.randbits(62)  # random, so that a number of an earlier helper is unknown here
         self._questions: dict[str, Callable[[Record], _Answer]] = {
@@ -59,6 +66,7 @@ class Client:
 
     def answer(self, question: bytes) -> bytes:
         """The answer to a question; a refusal is an answer with `errno` and `text`."""
+        before = client.set(self._pid)
         try:
             asked = unpack(question)
             what = asked.text("ask") or ""
@@ -70,6 +78,8 @@ class Client:
             return pack({"errno": int(refused.errno or Errno.EOTHER), "text": refused.message})
         except Exception as broken:  # a defect of Weft: tell the client, and go on serving others
             return pack({"errno": int(Errno.EOTHER), "text": f"the policy helper failed: {broken!r}"})
+        finally:
+            client.reset(before)
 
     def close(self) -> None:
         """Close the objects that the ended client left open, last opened first."""
@@ -106,7 +116,7 @@ class Client:
         return {
             "lease": self._keep(domain, end),
             **rules.domain(domain),
-            "nic": rules.process(settings.load(), settings.load_cache()),
+            "nic": rules.process(settings.Settings(self._environ), settings.CacheSettings(self._environ)),
         }
 
     def _endpoint(self, asked: Record) -> _Answer:

@@ -38,7 +38,7 @@ def live() -> dict[str, Any]:
                 "group": one.group,
                 "switch": one.switch,
                 "port": one.port,
-                "users": list(dict.fromkeys(resources.users(one.name))),
+                "users": resources.users(one.name),
             }
         )
         used = resources.usage(one.name)

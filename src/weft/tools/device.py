@@ -44,7 +44,7 @@ def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.
             str(one.mtu),
             str(one.amo_remap_to_pcie_fadd),
             ", ".join(str(s.id) for s in service.services(one.name)),
-            ", ".join(dict.fromkeys(resources.users(one.name))) or "nobody",
+            ", ".join(resources.users(one.name)) or "nobody",
         )
     console().print(table)
 

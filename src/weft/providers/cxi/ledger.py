@@ -15,10 +15,11 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import _nic, errors
 from ..._files import explained, locked, open_regular, private_folder
+from ..._process import client
 from . import processes
 from .record import TOTALS, Record
 
@@ -28,6 +29,8 @@ KINDS = tuple(TOTALS)
 OWN_TLES = 8  # trigger entries of each service for the provider itself
 _MAGIC = b"ledger2"  # bytes 1 to 7 of the file; byte 0 is of the system's locks
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+_SPACE_BITS = 32  # an inode number of the kernel's file system of namespaces
 
 _known: dict[str, tuple[tuple[int, int], _nic.Ledger]] = {}
 
@@ -40,11 +43,16 @@ class Held(NamedTuple):
     process: tuple[int, int, int]
     counts: list[int]
 
+    @property
+    def pid(self) -> int:
+        """The process that people know: the C program for which a policy helper has taken the resources, or itself."""
+        return self.process[2] >> _SPACE_BITS or self.process[0]
+
 
 def me() -> tuple[int, int, int]:
-    """The identity of this process, for `Ledger.open`."""
+    """The identity of this process, for `Ledger.open`; above its namespace the process on whose behalf it acts."""
     found = processes.identity()
-    return found["pid"], found["start"], found["space"]
+    return found["pid"], found["start"], found["space"] | client.get() << _SPACE_BITS
 
 
 def path_of(folder: Path, device: str) -> Path:
@@ -147,5 +155,5 @@ def drop_dead(ledger: _nic.Ledger) -> None:
 
 
 def _lives(one: Held) -> bool:
-    who: dict[str, Any] = dict(zip(("pid", "start", "space"), one.process, strict=True))
-    return processes.alive(who)
+    pid, start, space = one.process
+    return processes.alive({"pid": pid, "start": start, "space": space & ((1 << _SPACE_BITS) - 1)})

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import _nic, errors
+from ..._process import client
 from . import ledger, processes, registry
 from .ledger import KINDS
 from .record import TOTALS, Record
@@ -58,6 +59,7 @@ class _Share:
         self.folder, self.device, self.service = folder, device, service
         self.lock = threading.RLock()  # a finalizer may run on the thread that holds it
         self.pid = os.getpid()
+        self.key = _key(folder, device, service)
         self.pools = 0
         self.ledger = ledger.at(folder, device)
         try:
@@ -76,8 +78,7 @@ class _Share:
             raise self._exhausted(kind, index, n)
 
     def _exhausted(self, kind: str, index: int, n: int) -> Exhausted:
-        mine = [one for one in ledger.living(self.ledger) if one.service == self.service and one.counts[index]]
-        by = tuple((processes.name(one.process[0]), one.counts[index]) for one in mine)
+        by = tuple(_by(self.ledger, self.service, index))
         who = ", ".join(f"{name} has {count}" for name, count in by) or "nobody has any"
         used = sum(count for _, count in by)
         limits = next((s["limits"] for s in _services(self.folder, self.device) if s["id"] == self.service), None)
@@ -102,7 +103,21 @@ def _services(folder: Path, device: str) -> list[Record]:
     return found
 
 
-_shares: dict[tuple[str, str, int], _Share] = {}
+def _by(book: _nic.Ledger, service: int, index: int) -> list[tuple[str, int]]:
+    """(process, number) of all processes of a service that have entries of a kind."""
+    found: dict[int, int] = {}
+    for one in ledger.living(book):
+        if one.service == service and one.counts[index]:
+            found[one.pid] = found.get(one.pid, 0) + one.counts[index]
+    return [(processes.name(pid), count) for pid, count in found.items()]
+
+
+def _key(folder: Path, device: str, service: int) -> tuple[str, str, int, int]:
+    """A share's place: a policy helper has one for each of its clients, so that refusals name the client."""
+    return str(folder), device, service, client.get()
+
+
+_shares: dict[tuple[str, str, int, int], _Share] = {}
 _shares_lock = threading.RLock()
 
 
@@ -173,9 +188,7 @@ class Pool:
 
     def users(self, kind: str) -> list[tuple[str, int]]:
         """(process, number) of all processes of the service that have entries."""
-        share, index = self._share, KINDS.index(kind)
-        mine = (one for one in ledger.living(share.ledger) if one.service == share.service)
-        return [(processes.name(one.process[0]), one.counts[index]) for one in mine if one.counts[index]]
+        return _by(self._share.ledger, self._share.service, KINDS.index(kind))
 
     def reclaim(self, kind: str) -> bool:
         """Return the resources of dead processes; True if an entry of the kind is free then. Never waits."""
@@ -256,14 +269,14 @@ class Pool:
         with _shares_lock:
             share.pools -= 1
             if share.pools == 0:
-                _shares.pop((str(share.folder), share.device, share.service), None)
+                _shares.pop(share.key, None)
                 share.ledger.close(share.slot)
 
 
 def open_pool(device: Device, service: Service) -> Pool:
     """A pool for a new domain; the service is then in use. Raises NotFound if the service has been destroyed."""
     here = registry.here()
-    key = (str(here.path), device.name, service.id)
+    key = _key(here.path, device.name, service.id)
     with _shares_lock:
         while True:
             share = _shares.get(key)
@@ -281,7 +294,8 @@ def open_pool(device: Device, service: Service) -> Pool:
 
 def users(device: str, service: int | None = None) -> list[str]:
     """The processes that use a device, or one of its services."""
-    return [processes.name(one.process[0]) for one in _living(device) if service in (None, one.service)]
+    pids = dict.fromkeys(one.pid for one in _living(device) if service in (None, one.service))
+    return [processes.name(pid) for pid in pids]
 
 
 def usage(device: str) -> dict[int, dict[str, int]]:
