@@ -94,6 +94,7 @@ PY_BELOW: dict[str, set[str]] = {
         "share",
         "fm",
         "observe",
+        "policyhost",  # the answers to C programs
         "testing",
         "interop",
         "launch",

@@ -66,9 +66,15 @@ def test_wheel_has_the_package_and_nothing_else(names: list[str]) -> None:
     leftovers = (".cpp", ".hpp", ".h", ".inl", ".a", ".o", ".md", ".cmake", ".ninja", ".orig", ".rej")
     assert not [name for name in names if name.endswith(leftovers) or "__pycache__" in name]
     kinds = {Path(name).suffix for name in names if name.startswith("weft/")}
-    assert kinds == {".py", ".pyi", ".so", ".html", ".typed"}
+    assert kinds == {".py", ".pyi", ".so", ".html", ".typed", ".txt"}
     sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "weft").rglob("*.py")}
     assert sources <= set(names)
+
+
+def test_wheel_has_the_captured_hints_of_c_programs(names: list[str]) -> None:
+    folder = ROOT / "src" / "weft" / "policyhost" / "hints"
+    there = {path.relative_to(ROOT / "src").as_posix() for path in folder.iterdir()}
+    assert {name for name in names if name.endswith(".txt") and name.startswith("weft/")} == there
 
 
 def test_wheel_has_the_page_of_the_fabric_manager(names: list[str]) -> None:

@@ -24,7 +24,7 @@ from .records import Record, Value, pack, unpack
 if TYPE_CHECKING:
     from ..fi.attrs import Info
 
-__all__ = ["NOT_YET", "Client"]
+__all__ = ["NOT_YET", "Client", "offers"]
 
 NOT_YET = Flag.COLLECTIVE | Flag.TRIGGER
 """Capabilities that the C library does not have yet."""
@@ -222,16 +222,27 @@ def _signed(number: int) -> int:
 def _getinfo(asked: Record) -> _Answer:
     name = asked.text("provider") or ""
     hinted = asked.bytes_of("hints")
-    hints = None if hinted is None else infos.info_of(unpack(hinted))
+    found = offers(
+        name,
+        asked.number("version"),
+        None if hinted is None else infos.info_of(unpack(hinted)),
+        asked.text("node"),
+        asked.text("service"),
+        asked.number("flags"),
+    )
+    return {"offer": [infos.record_of(info) for info in found], "pid": os.getpid()}
+
+
+def offers(
+    name: str, version: int, hints: Info | None, node: str | None = None, service: str | None = None, flags: int = 0
+) -> list[Info]:
+    """The offers that a C program gets of a provider. Raises as `fi.getinfo`. The hints get the provider's name."""
     if hints is not None:
         _refuse_missing(name, hints)
         hints.fabric_attr.prov_name = name
-    found = of_provider(
-        name, asked.number("version"), asked.text("node"), asked.text("service"), asked.number("flags"), hints
-    )
+    found = of_provider(name, version, node, service, flags, hints)
     gone = NOT_YET | (Flag(0) if hints is not None and hints.caps & Flag.SOURCE_ERR else Flag.SOURCE_ERR)
-    offers: list[Value] = [infos.record_of(_without(info, gone)) for info in found]
-    return {"offer": offers, "pid": os.getpid()}
+    return [_without(info, gone) for info in found]
 
 
 def _refuse_missing(name: str, hints: Info) -> None:

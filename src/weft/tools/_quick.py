@@ -22,6 +22,7 @@ OPTIONS = {
     "max_msg_size": ("--max-msg-size", "--max_msg_size"),
     "node": ("--node", "-n"),
     "service": ("--service", "--port", "-P"),
+    "client": ("--for",),
 }
 """Parameter -> its option names. Each option takes a text."""
 

@@ -91,6 +91,14 @@ def info(
     service: Annotated[
         _Text, typer.Option("--service", "--port", "-P", metavar="N", help="Destination: an endpoint number.")
     ] = None,
+    client: Annotated[
+        _Text,
+        typer.Option(
+            "--for",
+            metavar="CLIENT",
+            help="Hints of a C program, and the answers: mpich, openmpi, nixl, impi, pingpong.",
+        ),
+    ] = None,
     why: Annotated[bool, typer.Option("--why", help="Show each offer, and the hints that rejected it.")] = False,
     brief: Annotated[bool, typer.Option("--list", "-l", help="One line for each offer.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field.")] = False,
@@ -108,6 +116,10 @@ def info(
         node, service, provider, fabric, domain, caps, mode, mr_mode, ep_type, addr_format, threading, progress,
         msg_order, inject_size, max_msg_size,
     )  # fmt: skip
+    if client is not None:
+        switches = {"why": why, "brief": brief, "verbose": verbose, "env": env, "json": json}
+        given = [name for name, value in {**vars(wishes), **switches}.items() if value not in (None, False)]
+        raise typer.Exit(command.for_client(client, given))
     raise typer.Exit(command.info(wishes, why=why, as_json=json, brief=brief, verbose=verbose, env=env))
 
 
@@ -120,6 +132,14 @@ def doctor(
         bool,
         typer.Option("--watch", help="Show which messages of CXI endpoints are stuck, and why, until Ctrl-C."),
     ] = False,
+    client: Annotated[
+        _Text,
+        typer.Option(
+            "--for",
+            metavar="CLIENT",
+            help="Whether a client chooses Weft here, and why not: mpich, openmpi, nixl, impi.",
+        ),
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="With --watch: show it once; exits with 1 if anything is stuck.")
     ] = False,
@@ -133,6 +153,14 @@ def doctor(
         from ._text import UsageError
 
         raise UsageError("--once goes with --watch")
+    if client is not None:
+        from ._doctor_for import doctor_for
+
+        if cxi or watch:
+            from ._text import UsageError
+
+            raise UsageError("--for goes with --json alone")
+        raise typer.Exit(doctor_for(client, json))
     if watch:
         from ._watch import watch as command_of_watch
 

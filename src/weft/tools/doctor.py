@@ -20,7 +20,7 @@ from ._machine import Check, checks
 from ._text import console
 from .perf import LOCAL_PATHS, tcp_pair, why_another_way
 
-__all__ = ["DataPath", "doctor"]
+__all__ = ["MARKS", "DataPath", "doctor"]
 
 _MEMORY = {
     "direct": "memory that Weft allocated (weft.empty, Domain.alloc)",
@@ -34,7 +34,7 @@ _WAY = {
     "ring": "the ring, and the owner's engine: two copies",
     "tcp": "a connection over 127.0.0.1, both sides authenticated",
 }
-_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
+MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "bad": ("BAD", "bold red")}
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,15 @@ def _print(found: list[Check], paths: list[DataPath], started: list[Row]) -> Non
     for one in found:
         if last and one.group != last:
             facts.add_section()
-        mark = Text(*_MARKS[one.state])
+        mark = Text(*MARKS[one.state])
         facts.add_row("" if one.group == last else one.group, one.name, mark, one.found, one.effect)
         last = one.group
     ways = table("paths, each tried with a write to a second process", "data in", "", "goes by", "because")
     for path in paths:
-        ways.add_row(_MEMORY[path.path], Text(*_MARKS[path.state]), _WAY.get(path.took, "nothing arrived"), path.why)
+        ways.add_row(_MEMORY[path.path], Text(*MARKS[path.state]), _WAY.get(path.took, "nothing arrived"), path.why)
     start = table("how this process was started", "", "", "found")
     for row in started:
-        start.add_row(row.name, Text(*_MARKS[row.state]), row.found)
+        start.add_row(row.name, Text(*MARKS[row.state]), row.found)
     out = console()
     out.print(facts)
     out.print(start)

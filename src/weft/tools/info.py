@@ -10,7 +10,7 @@ import enum
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ from ..fi import registry
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from ..memory import hmem
 from ._table import Printer, Table
-from ._text import known_words, parse_count, parse_enum, parse_flags
+from ._text import UsageError, known_words, parse_count, parse_enum, parse_flags
 
-__all__ = ["Wishes", "info", "run", "settings_in_force"]
+__all__ = ["Wishes", "field_of", "info", "named_value", "run", "settings_in_force", "shown_value"]
 
 _CAPS = TX_CAPS | RX_CAPS | DOMAIN_CAPS
 
@@ -133,8 +133,20 @@ _WISHES = {f.name for f in dataclasses.fields(Wishes)}
 def run(given: Mapping[str, Any]) -> int:
     """Run the command with its options by name."""
     switches = {name: bool(given.get(name)) for name in ("why", "brief", "verbose", "env")}
+    if (client := given.get("client")) is not None:
+        return for_client(client, {name for name in given if name != "client"})
     wishes = Wishes(**{name: text for name, text in given.items() if name in _WISHES})
     return info(wishes, as_json=bool(given.get("json")), **switches)
+
+
+def for_client(client: str, others: Collection[str]) -> int:
+    """The command with --for; others: the other options, by name. Raises UsageError."""
+    from ._info_for import info_for
+    from ._quick import OPTIONS, SWITCHES
+
+    if wrong := sorted(set(others) - {"json"}):
+        raise UsageError(f"--for goes with --json alone, not with {(OPTIONS | SWITCHES)[wrong[0]][0]}")
+    return info_for(client, "json" in others)
 
 
 def info(wishes: Wishes, *, why: bool, as_json: bool, brief: bool, verbose: bool, env: bool) -> int:
@@ -214,8 +226,8 @@ def _info_table(head: str, one: fi.Info, before: fi.Info | None) -> Table:
     for title, fields in _SHOWN.items():
         first = True
         for name, path in fields.items():
-            shown = _shown(*_field(one, path))
-            if before is not None and shown == _shown(*_field(before, path)):
+            shown = shown_value(*field_of(one, path))
+            if before is not None and shown == shown_value(*field_of(before, path)):
                 continue
             if not shown and path in _OPTIONAL:
                 continue
@@ -240,7 +252,7 @@ def _why_table(found: fi.Explanation) -> Table:
     return table
 
 
-def _field(one: fi.Info, path: str) -> tuple[Any, Any]:
+def field_of(one: fi.Info, path: str) -> tuple[Any, Any]:
     """Value and kind of a dotted field; (None, None) if a part is missing."""
     obj: Any = one
     kind = None
@@ -252,7 +264,7 @@ def _field(one: fi.Info, path: str) -> tuple[Any, Any]:
     return obj, kind
 
 
-def _named(value: Any, kind: Any) -> Any:
+def named_value(value: Any, kind: Any) -> Any:
     """A field for JSON: flags and enumerations by name."""
     if isinstance(kind, type) and issubclass(kind, enum.IntFlag):
         return [name for name in str(kind(value)).split("|") if name != "0"]
@@ -264,8 +276,8 @@ def _named(value: Any, kind: Any) -> Any:
     return value if value is None or isinstance(value, (int, str)) else str(value)
 
 
-def _shown(value: Any, kind: Any) -> str:
-    named = _named(value, kind)
+def shown_value(value: Any, kind: Any) -> str:
+    named = named_value(value, kind)
     if isinstance(named, list):
         return " ".join(named) or "none"
     if isinstance(named, int) and named >= 1 << 20:
@@ -409,7 +421,7 @@ def _as_json(found: fi.Explanation | None, why: bool) -> dict[str, Any]:
 
 def _plain(part: Any) -> dict[str, Any]:
     return {
-        f.name: _plain(value) if dataclasses.is_dataclass(value) else _named(value, f.metadata.get("kind"))
+        f.name: _plain(value) if dataclasses.is_dataclass(value) else named_value(value, f.metadata.get("kind"))
         for f in dataclasses.fields(part)
         for value in (getattr(part, f.name),)
     }
