@@ -106,6 +106,15 @@ def hwloc() -> Path:
     pytest.skip("no libhwloc.so.15 here (Debian: libhwloc15; Open MPI's wheel has it)")
 
 
+def openmp() -> Path:
+    """libiomp5.so, which IMB-MT needs and Intel MPI's wheel does not have; skips where it is not installed."""
+    for folder in (FOLDER / "openmp" / "lib", Path(sys.prefix) / "lib", Path("/usr/lib/x86_64-linux-gnu")):
+        found = folder / "libiomp5.so"
+        if found.exists():
+            return found
+    pytest.skip("no libiomp5.so here (PyPI: intel-openmp)")
+
+
 def stubs(folder: Path) -> Path:
     """A folder with libcuda.so.1 and libcudart.so.12 of a machine without a device."""
     compiler = shutil.which("cc") or shutil.which("gcc")
