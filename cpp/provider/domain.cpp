@@ -96,7 +96,7 @@ mem::Ledger::Who who() noexcept {
     if (at != nullptr) me.start = std::strtoull(at + 1, nullptr, 10);
   }
   struct stat space;
-  if (::stat("/proc/self/ns/pid", &space) == 0) me.space = space.st_ino;
+  if (::stat("/proc/self/ns/pid", &space) == 0) me.space = static_cast<uint32_t>(space.st_ino);
   return me;
 }
 

@@ -16,7 +16,7 @@ from tests.cxi.support import RW, opened
 from tests.procs.children import Child
 
 from weft import _nic, cxi, errors, fi, testing
-from weft.providers.cxi import device, resources, service
+from weft.providers.cxi import device, processes, resources, service
 from weft.providers.cxi.record import TOTALS
 
 
@@ -186,6 +186,24 @@ def test_killed_process_gives_back_what_it_had(folder: Path) -> None:
         ]
         pool.close()
         child.destroy()
+
+
+def test_processes_of_a_container_without_proc_keep_what_they_have(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr(processes, "PROC", "/nowhere")
+    pool = pool_of()
+    pool.take("cts", 3)
+    pool.reclaim("cts")  # what dead processes have
+    assert pool.held("cts") == 3
+    with Child() as child:
+        dead = {"pid": child.pid, "start": 0, "space": 0}
+        assert processes.alive(dead)
+        child.kill()
+        child.wait()
+        assert not processes.alive(dead)
+        child.destroy()
+    pool.close()
 
 
 def test_forked_child_neither_takes_nor_gives(folder: Path) -> None:

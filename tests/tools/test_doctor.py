@@ -73,6 +73,17 @@ def test_doctor_mode_that_it_cannot_serve_is_named() -> None:
         assert "unset it" in path["why"]
 
 
+def test_namespaces_of_a_container_without_proc_are_said_to_be_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(path: str) -> os.stat_result:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr(os, "stat", nothing)
+    found = list(_machine.checks(("namespaces",)))
+    monkeypatch.undo()
+    assert [one.name for one in found] == ["network", "process", "user"]
+    assert all("cannot be seen: ENOENT" in one.found for one in found)
+
+
 def test_doctor_table_ends_with_the_verdict(command: Command) -> None:
     ended = command("doctor")
     assert ended.code == 0

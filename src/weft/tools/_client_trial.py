@@ -112,7 +112,7 @@ def where(name):
     try:
         with open("/proc/self/maps") as maps:
             for line in maps:
-                path = line.rstrip("\\n").rpartition(" ")[2]
+                path = line.rstrip("\\n").split(None, 5)[-1]  # it may have blanks
                 if path.startswith("/") and path.rpartition("/")[2].startswith(name):
                     return path
     except OSError:

@@ -212,7 +212,7 @@ def _missing(one: trial.Trial) -> str:
 
 
 def _machine() -> Iterator[Check]:
-    for one in checks():
+    for one in checks(("sharing memory", "reaching other memory", "limits")):
         if one.name in _MACHINE and (one.state != "ok" or one.name == _MACHINE[1]):
             yield Check("machine", one.name, one.state, one.found, one.effect, one.todo)
     if not os.path.exists("/proc/self/stat"):

@@ -6,13 +6,15 @@ import contextlib
 import os
 from typing import Any
 
-__all__ = ["alive", "identity", "name"]
+__all__ = ["PROC", "alive", "identity", "name"]
+
+PROC = "/proc"
 
 
 def _stat(pid: int | str) -> tuple[str, int] | None:
     """State and start time (ticks since boot) of a process; None if it does not exist. Raises OSError."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"{PROC}/{pid}/stat", "rb") as file:
             rest = file.read().rpartition(b")")[2].split()  # the name, in (), may have any character
         return rest[0].decode(), int(rest[19])
     except (FileNotFoundError, ProcessLookupError, LookupError, ValueError):
@@ -20,9 +22,9 @@ def _stat(pid: int | str) -> tuple[str, int] | None:
 
 
 def _space() -> int:
-    """This process's pid namespace; two containers with different ones may share a registry."""
+    """This process's pid namespace, 32 bits; two containers with different ones may share a registry."""
     with contextlib.suppress(OSError):
-        return os.stat("/proc/self/ns/pid").st_ino
+        return os.stat(f"{PROC}/self/ns/pid").st_ino & 0xFFFFFFFF  # above these a ledger has something else
     return 0
 
 
@@ -43,11 +45,19 @@ def alive(who: dict[str, Any]) -> bool:
         found = _stat(who["pid"])
     except OSError:
         return True
+    if found is None and not os.path.exists(f"{PROC}/self"):  # a container without /proc: nobody knows start times
+        try:
+            os.kill(who["pid"], 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+        except PermissionError:
+            pass
+        return True
     return found is not None and found[1] == who["start"] and found[0] not in "ZX"
 
 
 def name(pid: int) -> str:
     """The name of a process for people."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(OSError), open(f"{PROC}/{pid}/comm", encoding="utf-8", errors="replace") as file:
         return f"process {pid} ({file.read().strip()})"
     return f"process {pid}"
