@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,14 +115,23 @@ def small() -> Iterator[dict[str, str]]:
     service.destroy("cxi0", made.id)
 
 
+def users_become(service: dict[str, str], names: list[str]) -> None:
+    """Wait until these processes use the service: the policy helper gives back what a program had after its end."""
+    limit, pause = patience.Patience(support.PROGRAM_S), threading.Event()
+    while (users := resources.users("cxi0", int(service["SLINGSHOT_SVC_IDS"]))) != names:
+        assert not limit.over, users
+        pause.wait(0.01)
+
+
 def test_refusal_of_a_limit_names_the_c_program_that_has_the_resources(programs: Path, small: dict[str, str]) -> None:
     program = support.compiled("watched", programs)
     env = support.environment("cxi", FI_LOG_LEVEL="warn", **small)
     with watched(programs, "cxi", **small) as first:
         refused = support.run(program, "cxi", env=env, status=1)
         assert f"in use by: process {first.pid} (watched) has 4\n" in refused.stderr
-        assert resources.users("cxi0", int(small["SLINGSHOT_SVC_IDS"])) == [f"process {first.pid} (watched)"]
+        users_become(small, [f"process {first.pid} (watched)"])
         first.kill()
         first.wait()
+        users_become(small, [])
     done = subprocess.run([program, "cxi"], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.stdout == "ready\nclosed\n", done.stderr

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..observe import Viewer
+from .run import providers
 
 __all__ = ["KINDS", "Kind", "Trial", "find", "libfabric_version", "offered", "start", "with_data"]
 
@@ -179,7 +180,7 @@ def start(kind: Kind, library: str, env: Mapping[str, str]) -> Trial:
         trial.refused = Path(refusals.name).read_text(encoding="utf-8", errors="replace").strip()
     words = [word for line in trial.output for one in re.finditer(kind.chosen, line) for word in one.groups() if word]
     trial.chosen = words[0] if words else ""
-    if trial.started and trial.chosen in ("cxi", "weft") and not os.path.exists("/proc/net/unix"):
+    if trial.started and trial.chosen in providers() and not os.path.exists("/proc/net/unix"):
         trial.provider = trial.chosen  # no process can be seen here: its own words must do
     return trial
 
@@ -211,7 +212,10 @@ def _provider_of(pid: int) -> str:
     with Viewer({pid}) as viewer:
         views = [one.view for one in viewer.look(LOOK_S) if one.view is not None]
     addresses = [ep.address for view in views for ep in view.endpoints]
-    return "" if not addresses else "weft" if all(one.startswith("weft://") for one in addresses) else "cxi"
+    if not addresses:
+        return ""
+    slingshot, *others = providers()
+    return next((one for one in others if addresses[0].startswith(f"{one}://")), slingshot)
 
 
 # ---- where the client is ---------------------------------------------------------------------------------------------
@@ -286,12 +290,13 @@ def libfabric_version(path: str) -> tuple[int, int] | None:
 
 
 _OFFERED = """
-import json
+import json, sys
 from weft import errors, fi
 found = {}
-for name in ("cxi", "weft"):
+for name in sys.argv[1:]:
     try:
-        hints = fi.Info(fabric_attr=fi.FabricAttr(prov_name="ofi:" + name))
+        hints = fi.Info()
+        hints.fabric_attr.prov_name = f"ofi:{name}"
         found[name] = fi.getinfo(hints=hints)[0].fabric_attr.prov_version
     except errors.FabricError:
         pass
@@ -300,15 +305,17 @@ print(json.dumps(found))
 
 
 def offered(libfabric: str, env: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Provider -> version, of the providers cxi and weft that a libfabric has in an environment."""
-    said = _ask(_OFFERED, {**env, "WEFT_LIBFABRIC": libfabric}).strip()
+    """Provider of the names of Weft's -> version, as a libfabric has them in an environment."""
+    said = _ask(_OFFERED, {**env, "WEFT_LIBFABRIC": libfabric}, *providers()).strip()
     found: dict[str, int] = json.loads(said) if said.startswith("{") else {}
     return {name: (version >> 16, version & 0xFFFF) for name, version in found.items()}
 
 
 _WITH_DATA = """
+import sys
 from weft import fi
-hints = fi.Info(caps=fi.MSG | fi.RMA, fabric_attr=fi.FabricAttr(prov_name="cxi"))
+hints = fi.Info(caps=fi.MSG | fi.RMA)
+hints.fabric_attr.prov_name = sys.argv[1]
 hints.domain_attr.mr_mode = fi.MR_ENDPOINT | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_LOCAL | fi.MR_VIRT_ADDR
 info = fi.getinfo(hints=hints)[0]
 with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain, domain.endpoint(info) as ep:
@@ -316,6 +323,6 @@ with fi.Fabric(info.fabric_attr) as fabric, fabric.domain(info) as domain, domai
 """
 
 
-def with_data(env: Mapping[str, str]) -> bool:
-    """Whether an endpoint of cxi takes writes with remote data in an environment."""
-    return _ask(_WITH_DATA, env).strip() == "True"
+def with_data(provider: str, env: Mapping[str, str]) -> bool:
+    """Whether an endpoint of a provider takes writes with remote data in an environment."""
+    return _ask(_WITH_DATA, env, provider).strip() == "True"

@@ -20,7 +20,7 @@ from ._info_for import sets
 from ._machine import Check, checks
 from ._text import UsageError, console, plain_table
 from .doctor import MARKS
-from .run import environment, folder, variables
+from .run import environment, folder, providers, variables
 
 __all__ = ["doctor_for"]
 
@@ -50,9 +50,13 @@ def doctor_for(name: str, as_json: bool) -> int:
 class _Doctor:
     def __init__(self, name: str) -> None:
         self.name, self.kind, self.client = name, trial.KINDS[name], captured.CLIENTS[name]
+        try:
+            slingshot, *others = providers()
+        except UsageError:  # the first check says so
+            slingshot, others = "Weft's provider", []
         asked = os.environ.get("FI_PROVIDER", "")
-        # NIXL looks for cxi alone, and writes with remote data.
-        self.provider = asked if asked in ("cxi", "weft") and name != "nixl" else "cxi"
+        # NIXL looks for the Slingshot alone, and writes with remote data.
+        self.provider = asked if asked in others and name != "nixl" else slingshot
         self.more = {"WEFT_CXI_RELEASE": "current", "FI_CXI_ENABLE_WRITEDATA": "1"} if name == "nixl" else {}
         self.title = self.kind.label
         self.command = " ".join([*(f"{word}={value}" for word, value in self.more.items()), "weft run"])
@@ -165,10 +169,10 @@ class _Doctor:
         yield Check("libfabric", "its hints", "ok", f"{len(mine)} sets, as {self.client.name} asks, get offers")
 
     def _with_data(self) -> Check:
-        if trial.with_data(os.environ):
-            return Check("environment", "writes with data", "ok", "endpoints of cxi take them")
+        if trial.with_data(self.provider, os.environ):
+            return Check("environment", "writes with data", "ok", f"endpoints of {self.provider} take them")
         return Check(
-            "environment", "writes with data", "bad", "endpoints of cxi refuse them with EBADFLAGS",
+            "environment", "writes with data", "bad", f"endpoints of {self.provider} refuse them with EBADFLAGS",
             "NIXL's first write fails, as on hardware without the option", self.remedy,
         )  # fmt: skip
 

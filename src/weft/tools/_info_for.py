@@ -18,9 +18,9 @@ from .. import errors, fi
 from ..fi.offer import Explanation, Rejection
 from ..policyhost import captured
 from ..policyhost.answers import offers
+from ._fields import field_of, named_value, shown_value
 from ._table import Printer, Table
 from ._text import UsageError
-from .info import field_of, named_value, shown_value
 
 __all__ = ["Answer", "Set", "client_of", "info_for", "sets"]
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from ._text import UsageError
 
-__all__ = ["Variable", "environment", "folder", "run", "variables"]
+__all__ = ["Variable", "environment", "folder", "providers", "run", "variables"]
 
 
 def _names(found: Path) -> list[str]:
-    """The providers in a folder; the software Slingshot is the first."""
+    """The providers in a folder."""
     return sorted(one.name[3:-6] for one in found.glob("lib*-fi.so"))
 
 
@@ -29,6 +29,11 @@ def folder() -> Path:
             "  try: make provider, in a checkout; a wheel has them"
         )
     return found
+
+
+def providers() -> list[str]:
+    """The providers for C programs; the software Slingshot is the first. Raises UsageError if there are none."""
+    return _names(folder())
 
 
 class Variable(NamedTuple):
@@ -72,7 +77,7 @@ def environment(provider: str) -> dict[str, str]:
 
 def run(command: Sequence[str], provider: str | None, show: bool, explain: bool) -> int:
     """The command; its exit status. Raises UsageError."""
-    known = _names(folder())
+    known = providers()
     if provider is not None and provider not in known:
         raise UsageError(f"-p: no provider {provider!r}; there are {' and '.join(known)}")
     found = environment(provider or known[0])
