@@ -31,7 +31,11 @@ def environment(client: str, provider: str | None) -> dict[str, str]:
     }
 
 
-def doctor(client: str, env: dict[str, str]) -> tuple[int, dict[str, Any]]:
+def doctor(client: str, env: dict[str, str], verdict: str = "") -> tuple[int, dict[str, Any]]:
+    """The exit status, and what the command says with --json; verdict: what it says at the end without."""
+    if verdict:
+        told = patience.run([*WEFT, "doctor", "--for", client], LIMIT_S, env=env)
+        assert verdict in told.stdout + told.stderr
     done = patience.run([*WEFT, "doctor", "--for", client, "--json"], LIMIT_S, env=env)
     assert done.stdout, done.stderr
     said = json.loads(done.stdout)
@@ -94,7 +98,7 @@ def test_nixl_under_weft_run_chooses_cxi(tmp_path: Path) -> None:
 
 
 def test_nixl_without_writes_with_data_is_told_before_its_first_write_fails(tmp_path: Path) -> None:
-    code, said = doctor("nixl", test_nixl.environment(tmp_path))
+    code, said = doctor("nixl", test_nixl.environment(tmp_path), "NIXL chooses cxi here, and will fail")
     assert code == 1
     checks = said["checks"]
     assert checks["as it is here"]["state"] == "ok"

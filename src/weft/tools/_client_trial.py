@@ -31,7 +31,6 @@ __all__ = ["KINDS", "Kind", "Trial", "find", "libfabric_version", "offered", "st
 DEADLINE_S = 60.0  # a busy machine takes long to start a policy helper
 LOOK_S = 2.0
 _MARK = "weft-doctor: "
-_FOLDERS = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")
 
 
 class Kind(NamedTuple):

@@ -1,7 +1,8 @@
 """`weft doctor --for CLIENT`: whether a client of libfabric chooses Weft's provider in this environment, and why not.
 
-Each answer comes from a test: the client's library is loaded, its libfabric is asked for Weft's providers and with the
-client's own hints, and the client is started, as this environment is and, where that fails, as `weft run` makes it.
+Each answer comes from a test: the client's library is loaded, its libfabric is asked for Weft's providers, the policy
+for offers to the client's hints, and the client is started, in this environment and, if it takes no provider of Weft
+there, in the one that `weft run` makes.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from .run import environment, folder, providers, variables
 
 __all__ = ["doctor_for"]
 
+_NOW = "as it is here"
 _OURS = 9000  # major version of Weft's providers: a real provider of the name has a smaller one
 _MACHINE = ("memfd", "process_vm_readv (CMA)", "ptrace scope", "descriptors", "memlock")
 
 
 def doctor_for(name: str, as_json: bool) -> int:
-    """The command; its exit status: 0 if the client chooses Weft's provider. Raises UsageError."""
+    """The command; its exit status: 0 if the client chooses Weft's provider, and nothing is bad. Raises UsageError."""
     if name not in trial.KINDS:
         raise UsageError(f"--for: {name!r} is unknown\n  known: {', '.join(trial.KINDS)}")
     doctor = _Doctor(name)
@@ -43,7 +45,9 @@ def doctor_for(name: str, as_json: bool) -> int:
     if ok:
         print(f"{doctor.title} chooses {doctor.provider} here.")
         return 0
-    print(f"weft doctor: {doctor.title} does not choose {doctor.provider} here", file=sys.stderr)
+    chosen = any(one.name == _NOW and one.state == "ok" for one in found)
+    text = f"chooses {doctor.provider} here, and will fail" if chosen else f"does not choose {doctor.provider} here"
+    print(f"weft doctor: {doctor.title} {text}", file=sys.stderr)
     return 1
 
 
@@ -181,10 +185,10 @@ class _Doctor:
     def _started(self, now: trial.Trial, run: trial.Trial) -> Iterator[Check]:
         works = f"it has endpoints of {self.provider}"
         if now.provider == self.provider:
-            yield Check("started", "as it is here", "ok", works)
+            yield Check("started", _NOW, "ok", works)
             return
         better = run.provider == self.provider
-        yield Check("started", "as it is here", "bad", _told(now), now.refused, self.remedy if better else "")
+        yield Check("started", _NOW, "bad", _told(now), now.refused, self.remedy if better else "")
         if better:
             yield Check("started", "under weft run", "ok", works)
         else:
