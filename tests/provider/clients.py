@@ -112,7 +112,7 @@ def openmp() -> Path:
         found = folder / "libiomp5.so"
         if found.exists():
             return found
-    pytest.skip("no libiomp5.so here (PyPI: intel-openmp)")
+    pytest.skip("no libiomp5.so here (make clients; PyPI: intel-openmp)")
 
 
 def stubs(folder: Path) -> Path:
