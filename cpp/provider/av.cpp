@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "nic/av.hpp"
+#include "provider/network.hpp"
 #include "provider/objects.hpp"
 
 namespace weft::provider {
@@ -57,7 +58,7 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
         if (out != nullptr) out[i] = kNotAvail;
         (void)refuse(front, Subject::av, "fi_av_insert", fi_err::kEINVAL,
                      "fi_av_insert: entry " + std::to_string(i) + " is no address of an endpoint\n  rule: " +
-                         (av.domain->addr_format == kAddrStr ? "FI_ADDR_STR, weft://<nic>/<vni>/<pid>"
+                         (av.domain->addr_format == kAddrStr ? "FI_ADDR_STR, weft://<nic>/<vni>/<pid> or weft://<host>:<port>/<nic>/<vni>/<pid>"
                                                              : "FI_ADDR_CXI, 8 bytes") +
                          ", as fi_getname returns it");
       }
@@ -94,7 +95,7 @@ int av_lookup(ofi::FidAv* fid, ofi::Addr address, void* out, size_t* length) {
 
 const char* av_straddr(ofi::FidAv* fid, const void* address, char* out, size_t* length) {
   const Av& av = of(fid);
-  char text[64];
+  char text[kAddressBytesMax];
   if (av.domain->addr_format == kAddrStr) {
     std::snprintf(text, sizeof(text), "%s", static_cast<const char*>(address));
   } else {
@@ -124,21 +125,27 @@ ofi::AvOps g_av_ops = make_av_ops();
 
 }  // namespace
 
-size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[64]) noexcept {
+size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[kAddressBytesMax],
+                     bool for_peers) noexcept {
   if (domain.addr_format == kAddrStr) {
+    const std::string with_host = for_peers ? text_for_peers(domain, address) : text_of_remote(domain, address);
+    if (!with_host.empty()) {
+      return 1 + static_cast<size_t>(std::snprintf(out, sizeof(out), "%s", with_host.c_str()));
+    }
     return 1 + static_cast<size_t>(
                    std::snprintf(out, sizeof(out), "weft://%u/%u/%u", address.nic, unsigned{address.vni}, address.pid));
   }
   std::memset(out, 0, kCxiBytes);
-  const uint32_t word = (address.nic & 0xfffff) << kCxiPidBits | (address.pid & kCxiPidAny);
+  const uint32_t word = nic_in_fabric(domain, address.nic) << kCxiPidBits | (address.pid & kCxiPidAny);
   std::memcpy(out, &word, sizeof(word));
   if (domain.address_vni) std::memcpy(out + sizeof(word), &address.vni, sizeof(address.vni));
   return kCxiBytes;
 }
 
-int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length) noexcept {
-  char bytes[64];
-  const size_t size = address_bytes(domain, address, bytes), room = *length;
+int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length,
+                 bool for_peers) noexcept {
+  char bytes[kAddressBytesMax];
+  const size_t size = address_bytes(domain, address, bytes, for_peers), room = *length;
   *length = size;
   if (out != nullptr) std::memcpy(out, bytes, room < size ? room : size);
   return room < size ? -code::kETOOSMALL : 0;
@@ -154,10 +161,12 @@ bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::E
     uint32_t word = 0;
     std::memcpy(&word, bytes, sizeof(word));
     // Peers are reached on the VNI of this domain's key, whatever VNI the address has.
-    *out = {domain.fabric_base | (word >> kCxiPidBits & 0xfffff), word & kCxiPidAny, domain.vni, 0};
+    *out = {nic_of_fabric(domain, word >> kCxiPidBits & 0xfffff), word & kCxiPidAny, domain.vni, 0};
     *has_pid = (word & kCxiPidAny) != kCxiPidAny;
     return true;
   }
+  const auto* const given = static_cast<const char*>(bytes);
+  if (parse_remote(domain, {given, ::strnlen(given, size)}, out, has_pid)) return true;
   char text[64] = {};
   if (size >= sizeof(text)) return false;
   std::memcpy(text, bytes, size);

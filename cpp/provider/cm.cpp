@@ -150,7 +150,7 @@ void on_request(Eq& eq, ofi::Fid* fid, const nic::CmEvent& m) REQUIRES(eq.lock) 
   request->source = m.source;
   request->connection = m.connection;
   std::unique_ptr<ofi::Info, FreeInfo> info(front.dupinfo(pep.info), FreeInfo{front.freeinfo});
-  char address[64];
+  char address[kAddressBytesMax];
   const size_t size = address_bytes(of(pep.domain), m.source, address);
   void* const dest = info == nullptr ? nullptr : std::malloc(size);
   if (dest == nullptr) {
@@ -244,7 +244,7 @@ int pep_getname(ofi::Fid* fid, void* out, size_t* length) {
     return pep_refused(pep, "fi_getname", fi_err::kEOPBADSTATE,
                        "a passive endpoint has no address before fi_listen\n  try: fi_listen(pep)");
   }
-  return copy_address(of(pep.domain), pep.address, out, length);
+  return copy_address(of(pep.domain), pep.address, out, length, true);
 }
 
 int pep_setname(ofi::Fid* fid, void* address, size_t length) {

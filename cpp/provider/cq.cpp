@@ -190,7 +190,7 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
     if (cq.domain->api_version >= version(1, 20)) out->src_addr = e.source;
     cq.text = std::move(error.text);
     if (error.status == Status::no_source) {  // FI_SOURCE_ERR: the sender's address, to be inserted
-      char address[64];
+      char address[kAddressBytesMax];
       cq.text.assign(address, address_bytes(*cq.domain, error.peer, address));
     }
     // fi_cq(3): the data goes into the caller's buffer, if there is one; otherwise the caller gets our buffer.

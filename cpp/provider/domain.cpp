@@ -7,6 +7,7 @@
 
 #include "base/fd.hpp"
 #include "provider/info.hpp"
+#include "provider/network.hpp"
 #include "provider/objects.hpp"
 #include "provider/rules.hpp"
 
@@ -141,6 +142,7 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
     question.add("info", asked);
     question.add("provider", fabric.front.name);
     question.add("version", fabric_fid->api_version);
+    question.add("variables", network_variables());
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(fabric.front, Subject::domain, "fi_domain", answer); r != 0) return r;
     const uint64_t lease = answer.number("lease");
@@ -158,6 +160,7 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       d.addr_format = static_cast<uint32_t>(answer.number("addr_format"));
       d.fabric_base = static_cast<uint32_t>(answer.number("fabric_base"));
       d.vni = static_cast<uint16_t>(answer.number("vni"));
+      take_hosts(d);
       d.address_vni = answer.flag("address_vni");
       d.asks_outcome = answer.flag("asks_outcome");
       d.mr_mode = answer.number("mr_mode");

@@ -276,7 +276,7 @@ int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
     return ep_refuse(ep, "fi_getname", fi_err::kEOPBADSTATE,
                      "fi_getname: the endpoint has no address before fi_enable");
   }
-  return copy_address(*ep.domain, {ep.nic, static_cast<uint32_t>(ep.pid), ep.vni, 0}, address, length);
+  return copy_address(*ep.domain, {ep.nic, static_cast<uint32_t>(ep.pid), ep.vni, 0}, address, length, true);
 }
 
 int ep_setname(ofi::Fid* fid, void* address, size_t length) {

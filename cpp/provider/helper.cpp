@@ -20,6 +20,7 @@
 
 #include "base/lock.hpp"
 #include "base/status.hpp"
+#include "provider/network.hpp"
 
 extern "C" char** environ;
 
@@ -57,6 +58,7 @@ bool is_of_policy(std::string_view entry) noexcept {
   for (const std::string_view other : {"FI_LOG_", "FI_HOOK", "FI_PROVIDER", "WEFT_EXPLAIN", "WEFT_PYTHON="}) {
     if (has_prefix(entry, other)) return false;
   }
+  if (is_of_network(entry)) return false;
   return has_prefix(entry, "WEFT_") || has_prefix(entry, "FI_") || has_prefix(entry, "SLINGSHOT_");
 }
 
@@ -153,10 +155,11 @@ bool start(const std::string& socket, std::string* why) {
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-  // Without the program's preloads (a sanitizer, FI_HOOK's kin), and without its PYTHONHOME.
+  // Without the program's preloads (a sanitizer, FI_HOOK's kin), its PYTHONHOME, its secret and its listener.
   std::vector<char*> environment;
   for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
-    if (!has_prefix(*e, "LD_PRELOAD=") && !has_prefix(*e, "PYTHONHOME=")) environment.push_back(*e);
+    const bool left_out = has_prefix(*e, "LD_PRELOAD=") || has_prefix(*e, "PYTHONHOME=") || is_of_network(*e);
+    if (!left_out) environment.push_back(*e);
   }
   environment.push_back(nullptr);
   pid_t shell = 0;

@@ -105,7 +105,8 @@ struct Domain : Object {
   Keys keys;
   uint32_t addr_format = 0;
   uint32_t fabric_base = 0;  // of NIC numbers, where addresses have only a part of the number
-  uint32_t api_version = 0;  // of the program
+  std::unordered_map<uint32_t, uint32_t> elsewhere;  // NICs of its fabric that other hosts have: numbers of routes
+  uint32_t api_version = 0;                          // of the program
   uint16_t vni = 0;
   bool address_vni = false, asks_outcome = false;
   uint64_t mr_mode = 0;
@@ -314,8 +315,9 @@ void put_connection_calls(ofi::CmOps* ops) noexcept;
 void on_connection(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message) REQUIRES(eq.lock);
 // The endpoint closes: tells the peer.
 void end_connection(Ep& ep);
-// Copies an address as fi_getname does.
-int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length) noexcept;
+// Copies an address as fi_getname and fi_av_lookup do. For peers: with host and port of this process, if it listens.
+int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length,
+                 bool for_peers = false) noexcept;
 // False: entries wait, or an eventfd cannot be slept on yet (fi_trywait).
 bool may_sleep(Cq& cq);
 bool eq_is_empty(ofi::Fid* fid);
@@ -337,7 +339,9 @@ extern ofi::RmaOps g_rma_ops;
 extern ofi::AtomicOps g_atomic_ops;
 
 // Writes an address in the applications' form; returns its length.
-size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[64]) noexcept;
+constexpr size_t kAddressBytesMax = 128;
+size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[kAddressBytesMax],
+                     bool for_peers = false) noexcept;
 // Reads the address in these bytes; false: no address.
 bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::EpAddress* out, bool* has_pid) noexcept;
 size_t address_size(const Domain& domain, const void* bytes) noexcept;

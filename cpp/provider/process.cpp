@@ -1,6 +1,9 @@
 // cpp/provider/process.cpp: the NIC of this process, and forks.
 #include <pthread.h>
 
+#include <algorithm>
+
+#include "provider/network.hpp"
 #include "provider/objects.hpp"
 
 namespace weft::provider {
@@ -53,7 +56,13 @@ std::shared_ptr<host::HostNic> nic_of_process(const Record& how) {
     config.trace_records = how.number("trace_records");
     config.cache_monitor = how.text("cache_monitor");
     config.cache = {how.number("cache_count_max"), how.number("cache_bytes_max")};
-    current_nic() = std::make_shared<host::HostNic>(config);
+    const Record network = how.nested("network");
+    config.tcp.log = network.flag("log");
+    config.tcp.timeout_ns = network.number("timeout_ns", config.tcp.timeout_ns);
+    config.tcp.encryption = static_cast<link::Encryption>(std::min<uint64_t>(network.number("encryption"), 2));
+    auto made = std::make_shared<host::HostNic>(config);
+    open_network(*made, network);
+    current_nic() = std::move(made);
   }
   return current_nic();
 }

@@ -36,6 +36,7 @@ __all__ = [
     "nic_if_open",
     "numpy_memory_handler",
     "own_nic",
+    "place",
     "public_nic",
     "use_secret",
 ]
@@ -158,6 +159,14 @@ def listen(where: str, known_as: str | None = None) -> tuple[str, int]:
 
 
 def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
+    return here.tcp_listen(*place(where, known_as))
+
+
+def place(where: str, known_as: str | None) -> tuple[str, int, str | None]:
+    """Where to listen, as `listen` takes it: IP address, port, and the IP address for other hosts or None.
+
+    Raises InvalidArgument, TypeError.
+    """
     if not isinstance(where, str):
         raise TypeError(f"listen is a str, 'tcp://host:port', not {where!r}")
     found = re.match(r"tcp://(\[[^\]]+\]|[^\[\]:/]*):(\d+)/?\Z", where, re.ASCII)
@@ -174,7 +183,7 @@ def _listen(here: Nic, where: str, known_as: str | None) -> tuple[str, int]:
             ips.append(str(socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0]))
         except OSError as reason:
             raise errors.InvalidArgument(f"listen: the host {host!r} is not known here: {reason.strerror}") from None
-    return here.tcp_listen(ips[0], int(found[2]), ips[1] if known_as else None)
+    return ips[0], int(found[2]), ips[1] if known_as else None
 
 
 def public_nic(number: int, of: Nic | None = None) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from . import _nic, errors
 
-__all__ = ["VERSION_MIN", "functions", "key_of"]
+__all__ = ["VERSION_MIN", "functions", "key_of", "library"]
 
 VERSION_MIN = "1.6"
 """The first version of PyNaCl with libsodium 1.0.20, which has AEGIS."""
@@ -55,6 +56,12 @@ def functions() -> dict[str, int]:
             )
         found[name] = int(sodium.ffi.cast("uintptr_t", address))
     return found
+
+
+def library() -> Path:
+    """The file with the functions: PyNaCl's extension module. Raises as `functions`."""
+    functions()
+    return Path(_pynacl("nacl._sodium").__file__)
 
 
 @lru_cache(maxsize=2)

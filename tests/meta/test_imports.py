@@ -30,7 +30,7 @@ CPP_BELOW: dict[str, set[str]] = {
     "ofi": set(),  # a real libfabric's structs, the library, and the contexts of its operations
     "ucp": {"base", "wire", "nic"},  # UCP's operations; worker.hpp and what it includes know base alone
     # Front files and library of the providers for C programs; of ofi the structs alone.
-    "provider": {"base", "wire", "mem", "nic", "call", "host", "ofi"},
+    "provider": {"base", "wire", "mem", "link", "nic", "call", "host", "ofi"},
     # Nothing includes bind or provider.
     "bind": {"base", "wire", "ring", "sync", "mem", "link", "nic", "call", "array", "host", "ucp", "ofi"},
 }

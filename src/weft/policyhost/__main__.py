@@ -85,7 +85,7 @@ class Server:
             pid, uid, _ = _CREDENTIALS.unpack(
                 connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )
-            client = answers.Client(pid, self.environ)
+            client = answers.Client(pid, self.environ, self.path.parent)
             threading.Thread(target=self._serve, args=(connection, client, uid), daemon=True).start()
 
     def _serve(self, connection: socket.socket, client: Client, uid: int) -> None:

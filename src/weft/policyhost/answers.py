@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import errors, fi, settings
@@ -18,7 +19,7 @@ from .._process import client
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
 from ..flags import Control, Errno, Flag
-from . import infos, rules
+from . import infos, network, rules
 from .records import Record, Value, pack, unpack
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ class Client:
     Args:
         pid: The client's process, which refusals name; 0: this one.
         environ: The environment by which the client's NIC is made; None: this process's.
+        folder: A folder of this user alone, for files that the client loads; None: there is none.
     """
 
-    def __init__(self, pid: int = 0, environ: Mapping[str, str] | None = None) -> None:
-        self._pid, self._environ = pid, environ
+    def __init__(
+        self, pid: int = 0, environ: Mapping[str, str] | None = None, folder: Path | None = None
+    ) -> None:
+        self._pid, self._environ, self._folder = pid, environ, folder
         self._leases: dict[int, tuple[Any, Callable[[], object]]] = {}
         self._last = secrets.randbits(62)  # random, so that a number of an earlier helper is unknown here
         self._questions: dict[str, Callable[[Record], _Answer]] = {
@@ -101,6 +105,12 @@ class Client:
         return found[0]
 
     def _domain(self, asked: Record) -> _Answer:
+        environ = {
+            **(os.environ if self._environ is None else self._environ),
+            **network.variables(unpack(asked.bytes_of("variables") or pack({}))),
+        }
+        s = settings.Settings(environ)
+        nic = {**rules.process(s, settings.CacheSettings(environ)), "network": network.process(s, self._folder)}
         info = infos.info_of(unpack(asked.bytes_of("info") or b""))
         fabric = fi.Fabric(info.fabric_attr)
         try:
@@ -116,7 +126,7 @@ class Client:
         return {
             "lease": self._keep(domain, end),
             **rules.domain(domain),
-            "nic": rules.process(settings.Settings(self._environ), settings.CacheSettings(self._environ)),
+            "nic": nic,
         }
 
     def _endpoint(self, asked: Record) -> _Answer:

@@ -71,10 +71,12 @@ def _resources(of: Domain) -> _Fields:
     The ledger of its service, from which the client's NIC takes list entries, and the devices' pages, where it counts.
     """
     lent, counted_in = getattr(of.policy, "lent", None), getattr(of.policy, "counted_in", None)
-    if lent is None or counted_in is None:
+    far = getattr(of.policy, "elsewhere", None)
+    if lent is None or counted_in is None or far is None:
         return {}
+    elsewhere: list[Value] = [{"nic": nic, "ip": ip, "port": port} for nic, ip, port in far()]
     pages: list[Value] = [{"nic": nic, "path": str(path)} for nic, path in counted_in()]
-    return {**{f"ledger.{name}": value for name, value in lent().items()}, "page": pages}
+    return {**{f"ledger.{name}": value for name, value in lent().items()}, "page": pages, "elsewhere": elsewhere}
 
 
 def queue(cq: CompletionQueue) -> _Fields:

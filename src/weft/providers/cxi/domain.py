@@ -258,6 +258,10 @@ class CxiDomain(BaseDomain):
         """The devices' NICs and their pages, in which a C program's NIC counts."""
         return [(one.engine_nic(), telemetry.page(one.name)) for one in device.devices()]
 
+    def elsewhere(self) -> list[tuple[int, str, int]]:
+        """The NICs of the fabric that other hosts have: NIC address, IP address and port of their processes."""
+        return hosts.elsewhere(self.fabric)
+
     def counter(self) -> CxiCounter:
         """A counter, which takes a hardware counter of the service."""
         return CxiCounter(self, self.pool)

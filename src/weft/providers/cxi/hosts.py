@@ -22,7 +22,7 @@ from ..hosts import REMOTE_NIC, ip_of
 from . import device
 from .fabrics import NETWORK
 
-__all__ = ["engine_nic", "listed", "nic_address"]
+__all__ = ["elsewhere", "engine_nic", "listed", "nic_address"]
 
 _ENTRY = re.compile(r"(?P<nic>0[xX][0-9a-fA-F]+|\d+)=(?P<host>\[[^\]/]+\]|[^\[\]/:=]+):(?P<port>\d+)\Z", re.ASCII)
 
@@ -49,6 +49,12 @@ def _parse(text: str) -> dict[int, tuple[str, int]]:
             )
         found[nic] = match["host"], int(match["port"])
     return found
+
+
+def elsewhere(number: int) -> list[tuple[int, str, int]]:
+    """The NICs of the fabric `number` that other hosts have: NIC address, IP address and port."""
+    found = listed().items() if number == NETWORK else ()
+    return [(nic, ip_of(*place), place[1]) for nic, place in found if device.by_nic(nic) is None]
 
 
 def engine_nic(number: int, nic: int) -> int:
