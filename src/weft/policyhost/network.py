@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 
 from .. import _process, _sodium, errors, settings
