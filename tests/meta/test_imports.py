@@ -79,7 +79,7 @@ PY_BELOW: dict[str, set[str]] = {
     "fm": {"_extras", "errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
     "observe": {"_nic", "errors", "flags", "fi"},  # of _nic the names of numbers
     # The policies, for C programs; of _process on whose behalf it acts.
-    "policyhost": {"_files", "_nic", "_process", "errors", "fi", "flags", "settings"},
+    "policyhost": {"_files", "_nic", "_process", "_sodium", "errors", "fi", "flags", "settings"},
     "testing": _GROUND | {"fi", "providers", "fm"},
     "launch": {"errors"},  # who started this process: for users and the doctor; nothing else asks
     # Of fi what Dask's frames need: regions without names and tickets.
