@@ -42,9 +42,7 @@ class Client:
         folder: A folder of this user alone, for files that the client loads; None: there is none.
     """
 
-    def __init__(
-        self, pid: int = 0, environ: Mapping[str, str] | None = None, folder: Path | None = None
-    ) -> None:
+    def __init__(self, pid: int = 0, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
         self._pid, self._environ, self._folder = pid, environ, folder
         self._leases: dict[int, tuple[Any, Callable[[], object]]] = {}
         self._last = secrets.randbits(62)  # random, so that a number of an earlier helper is unknown here
