@@ -58,8 +58,9 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
         if (out != nullptr) out[i] = kNotAvail;
         (void)refuse(front, Subject::av, "fi_av_insert", fi_err::kEINVAL,
                      "fi_av_insert: entry " + std::to_string(i) + " is no address of an endpoint\n  rule: " +
-                         (av.domain->addr_format == kAddrStr ? "FI_ADDR_STR, weft://<nic>/<vni>/<pid> or weft://<host>:<port>/<nic>/<vni>/<pid>"
-                                                             : "FI_ADDR_CXI, 8 bytes") +
+                         (av.domain->addr_format == kAddrStr
+                              ? "FI_ADDR_STR, weft://<nic>/<vni>/<pid> or weft://<host>:<port>/<nic>/<vni>/<pid>"
+                              : "FI_ADDR_CXI, 8 bytes") +
                          ", as fi_getname returns it");
       }
       if (errors != nullptr) errors[i] = good ? 0 : fi_err::kEINVAL;

@@ -1,4 +1,5 @@
-// cpp/provider/network.hpp: other hosts: the secret and the listener of this process's NIC, and addresses of NICs there.
+// cpp/provider/network.hpp: other hosts: the secret and the listener of this process's NIC, and addresses of NICs
+// there.
 //
 // The variables that say where a process listens, and with which secret, are the process's own: programs that differ in
 // them share a policy helper, whose environment and socket name have none of them. A question for a domain carries

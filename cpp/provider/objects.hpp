@@ -104,7 +104,7 @@ struct Domain : Object {
   Record rules;
   Keys keys;
   uint32_t addr_format = 0;
-  uint32_t fabric_base = 0;  // of NIC numbers, where addresses have only a part of the number
+  uint32_t fabric_base = 0;                          // of NIC numbers, where addresses have only a part of the number
   std::unordered_map<uint32_t, uint32_t> elsewhere;  // NICs of its fabric that other hosts have: numbers of routes
   uint32_t api_version = 0;                          // of the program
   uint16_t vni = 0;
