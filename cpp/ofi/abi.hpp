@@ -42,6 +42,8 @@ struct FidOps {
   int (*bind)(Fid*, Fid*, uint64_t flags);
   int (*control)(Fid*, int command, void* arg);
   int (*ops_open)(Fid*, const char* name, uint64_t flags, void** ops, void* context);
+  int (*tostr)(const Fid*, char* out, size_t size);
+  int (*ops_set)(Fid*, const char* name, uint64_t flags, void* ops, void* context);  // since 1.13
 };
 struct Fid {
   size_t fclass;
@@ -52,7 +54,16 @@ struct Fid {
 // Commands of fi_control.
 constexpr int kGetOpsFlag = 2, kSetOpsFlag = 3, kAlias = 4, kGetWait = 5, kEnable = 6, kGetRawMr = 8, kMapRawMr = 9,
               kUnmapKey = 10, kQueueWork = 11, kCancelWork = 12, kFlushWork = 13, kRefresh = 14, kDup = 15,
-              kGetWaitObj = 16;
+              kGetWaitObj = 16, kGetVal = 17, kSetVal = 18;
+struct FidVar {  // of kGetVal and kSetVal
+  int name;
+  void* value;
+};
+struct HmemOverrideOps {  // of fi_set_ops "hmem_override_ops"
+  size_t size;
+  void (*copy_from)();
+  void (*copy_to)();
+};
 
 // ---- fi_getinfo ----------------------------------------------------------------------------------------------------
 

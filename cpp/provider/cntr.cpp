@@ -1,6 +1,10 @@
 // cpp/provider/cntr.cpp: counters.
 #include "nic/counter.hpp"
 
+#include "mem/maps.hpp"
+#include "mem/segment.hpp"
+#include "nic/client_memory.hpp"
+#include "provider/ext.hpp"
 #include "provider/objects.hpp"
 #include "provider/wait.hpp"
 
@@ -10,6 +14,10 @@ namespace {
 
 constexpr int kCntrWaitFd = 3;
 
+int cntr_refuse(const Cntr& c, const char* call, int number, const std::string& text) {
+  return refuse(c.domain->fabric->front, Subject::cntr, call, number, text);
+}
+
 int cntr_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<CntrShell*>(fid);
   Cntr& c = shell->of;
@@ -18,14 +26,39 @@ int cntr_close(ofi::Fid* fid) {
     return refuse(c.domain->fabric->front, Subject::cntr, "fi_close", fi_err::kEBUSY,
                   "fi_close: an endpoint or a region is bound to the counter\n  try: close it first");
   }
+  if (c.counter->memory() != nullptr) {  // the program may unmap its buffer
+    c.domain->host->nic().unwatch(c.counter.get());
+    c.counter->memory()->set_buffer(nullptr, false);
+  }
   Helper::of_process().give_back(c.lease);
   --c.domain->uses;
   delete shell;
   return 0;
 }
 
+// FI_GETOPSFLAG, FI_SETOPSFLAG: FI_CXI_CNTR_CACHED.
+int cntr_flags(const Cntr& c, int command, uint64_t* flags) {
+  const Front& front = c.domain->fabric->front;
+  if (flags == nullptr)
+    return cntr_refuse(c, "fi_control", fi_err::kEINVAL, "fi_control: a pointer to the flags is needed");
+  return guarded(front, Subject::cntr, "fi_control", [&] {
+    Record question = question_about("control", c.lease);
+    question.add("command", static_cast<uint64_t>(command));
+    if (command == ofi::kSetOpsFlag) question.add("value", *flags);
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(front, Subject::cntr, "fi_control", answer); r != 0) return r;
+    if (command == ofi::kGetOpsFlag) {
+      *flags = answer.number("value");
+    } else if (c.counter->memory() != nullptr) {
+      c.counter->memory()->cached.store(*flags != 0, std::memory_order_relaxed);
+    }
+    return 0;
+  });
+}
+
 int cntr_control(ofi::Fid* fid, int command, void* arg) {
   const Cntr& c = of(as<ofi::FidCntr>(fid));
+  if (c.forked()) return -fi_err::kEOPBADSTATE;
   if (command == ofi::kGetWait && c.notifier != nullptr) {
     *static_cast<int*>(arg) = c.notifier->fd();
     return 0;
@@ -34,7 +67,9 @@ int cntr_control(ofi::Fid* fid, int command, void* arg) {
     *static_cast<int*>(arg) = c.wait_obj;
     return 0;
   }
-  return -fi_err::kENOSYS;
+  if (command == ofi::kGetOpsFlag || command == ofi::kSetOpsFlag)
+    return cntr_flags(c, command, static_cast<uint64_t*>(arg));
+  return control_beyond(c.domain->fabric->front, Subject::cntr, c.lease, command, arg, nullptr);
 }
 
 void make_progress(Cntr& c) {
@@ -50,6 +85,7 @@ uint64_t cntr_read(ofi::FidCntr* fid) {
   Cntr& c = of(fid);
   if (c.forked()) return 0;
   make_progress(c);
+  if (nic::ClientMemory* const memory = c.counter->memory(); memory != nullptr) return memory->read(false);
   return c.counter->value();
 }
 
@@ -57,6 +93,7 @@ uint64_t cntr_readerr(ofi::FidCntr* fid) {
   Cntr& c = of(fid);
   if (c.forked()) return 0;
   make_progress(c);
+  if (nic::ClientMemory* const memory = c.counter->memory(); memory != nullptr) return memory->read(true);
   return c.counter->errors();
 }
 
@@ -94,17 +131,76 @@ int cntr_wait(ofi::FidCntr* fid, uint64_t threshold, int timeout) {
   if (threshold > c.counter->limits().value_max) return -fi_err::kEINVAL;
   const uint64_t errors = c.counter->errors();
   nic::Domain& domain = *c.domain->domain;
-  (void)wait_for(*domain.nic(), c.counter->event, c.pacer, deadline_in(timeout), [&] {
-    domain.software_progress();
-    return c.counter->value() >= threshold || c.counter->errors() != errors;
-  });
+  nic::ClientMemory* const memory = c.counter->memory();
+  if (memory != nullptr) memory->write_back_at(threshold);
+  (void)wait_for(
+      *domain.nic(), c.counter->event, c.pacer, deadline_in(timeout),
+      [&] {
+        domain.software_progress();
+        if (memory != nullptr) (void)memory->look();
+        return c.counter->value() >= threshold || c.counter->errors() != errors;
+      },
+      memory != nullptr ? kPageLook : kSleepSlice);
   if (c.counter->value() >= threshold) return 0;
   return c.counter->errors() != errors ? -fi_err::kEAVAIL : -fi_err::kETIMEDOUT;
+}
+
+// ---- struct fi_cxi_cntr_ops -----------------------------------------------------------------------------------------
+
+struct CounterOps {
+  int (*set_wb_buffer)(ofi::Fid*, void* buffer, size_t length);
+  int (*get_mmio_addr)(ofi::Fid*, void** address, size_t* length);
+};
+
+int set_wb_buffer(ofi::Fid* fid, void* buffer, size_t length) {
+  static const char* const call = "set_wb_buffer";
+  if (fid == nullptr || fid->fclass != kClassCntr) return -fi_err::kEINVAL;
+  Cntr& c = of(as<ofi::FidCntr>(fid));
+  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  return guarded(c.domain->fabric->front, Subject::cntr, call, [&] {
+    if (buffer == nullptr || length < sizeof(uint64_t)) {
+      return cntr_refuse(c, call, fi_err::kEINVAL,
+                         buffer == nullptr ? "set_wb_buffer: no buffer"
+                                           : "set_wb_buffer: a buffer of " + std::to_string(length) +
+                                                 " bytes; the counter writes 8");
+    }
+    const auto at = reinterpret_cast<uint64_t>(buffer);
+    if (!mem::populate(at, sizeof(uint64_t), false))
+      return cntr_refuse(c, call, fi_err::kEFAULT, "set_wb_buffer: no memory is mapped there");
+    if (mem::first_not_writable(at, sizeof(uint64_t)))
+      return cntr_refuse(c, call, fi_err::kEACCES, "set_wb_buffer: the buffer is read-only");
+    c.counter->memory()->set_buffer(buffer, false);
+    return 0;
+  });
+}
+
+int get_mmio_addr(ofi::Fid* fid, void** address, size_t* length) {
+  static const char* const call = "get_mmio_addr";
+  if (fid == nullptr || fid->fclass != kClassCntr) return -fi_err::kEINVAL;
+  Cntr& c = of(as<ofi::FidCntr>(fid));
+  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  return guarded(c.domain->fabric->front, Subject::cntr, call, [&] {
+    if (address == nullptr || length == nullptr)
+      return cntr_refuse(c, call, fi_err::kEINVAL, "get_mmio_addr: room for the address and the length is needed");
+    *address = c.counter->memory()->page()->data();
+    *length = nic::CounterPage::kBytes;
+    c.domain->host->nic().watch(c.counter);
+    return 0;
+  });
+}
+
+CounterOps g_counter_ops{set_wb_buffer, get_mmio_addr};
+
+int cntr_open_ops(ofi::Fid* fid, const char* name, uint64_t flags, void** ops, void*) {
+  const Cntr& c = of(as<ofi::FidCntr>(fid));
+  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  return open_beyond(c.domain->fabric->front, Subject::cntr, c.lease, name, flags, ops, &g_counter_ops, nullptr);
 }
 
 ofi::FidOps make_cntr_fid_ops() noexcept {
   ofi::FidOps ops = fid_ops(cntr_close);
   ops.control = cntr_control;
+  ops.ops_open = cntr_open_ops;
   return ops;
 }
 ofi::FidOps g_cntr_fid_ops = make_cntr_fid_ops();
@@ -135,6 +231,10 @@ int open_cntr(ofi::FidDomain* domain_fid, ofi::CntrAttr* attr, ofi::FidCntr** ou
     c.counter =
         std::make_shared<nic::Counter>(nic::CounterLimits{answer.number("value_max"), answer.number("errors_max")});
     c.counter->counts_bytes = a.events == 1;
+    if (answer.flag("client_memory")) {
+      c.counter->set_memory(std::make_unique<nic::ClientMemory>(c.counter.get(), &d.host->nic().devices()));
+      c.counter->memory()->cached.store(answer.flag("cached"), std::memory_order_relaxed);
+    }
     if (c.wait_obj == kCntrWaitFd) {
       c.notifier = std::make_shared<host::EventfdNotifier>();
       c.counter->event.set_notifier(c.notifier);

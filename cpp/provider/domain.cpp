@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/fd.hpp"
+#include "provider/ext.hpp"
 #include "provider/info.hpp"
 #include "provider/network.hpp"
 #include "provider/objects.hpp"
@@ -66,6 +67,9 @@ int domain_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
 ofi::FidOps make_domain_fid_ops() noexcept {
   ofi::FidOps ops = fid_ops(domain_close);
   ops.bind = domain_bind;
+  ops.control = domain_control;
+  ops.ops_open = domain_open_ops;
+  ops.ops_set = domain_set_ops;
   return ops;
 }
 ofi::FidOps g_domain_fid_ops = make_domain_fid_ops();
@@ -165,12 +169,12 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       d.asks_outcome = answer.flag("asks_outcome");
       d.mr_mode = answer.number("mr_mode");
       d.keys.made = d.domain->config().regions.key_later;
-      d.keys.base = answer.number("ledger.key_base");
       d.keys.shift = static_cast<uint32_t>(answer.number("ledger.key_shift"));
       d.keys.count = static_cast<uint32_t>(answer.number("ledger.key_count"));
       d.keys.sequence_mask = answer.number("ledger.key_sequence_mask");
       {
         const Guard guard(d.keys.lock);
+        d.keys.base = answer.number("ledger.key_base");
         d.keys.sequence = answer.number("ledger.key_sequence");
       }
       shell->fid.fid = {kClassDomain, context, &g_domain_fid_ops};

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "call/call.hpp"
+#include "nic/rx_port.hpp"
+#include "provider/ext.hpp"
 #include "provider/info.hpp"
 #include "provider/objects.hpp"
 #include "provider/rules.hpp"
@@ -129,6 +131,11 @@ int enable_endpoint(Ep& ep) {
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_enable", [&] {
     const Record answer = Helper::of_process().ask("enable", ep.lease);
     if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_enable", answer); r != 0) return r;
+    if (answer.has("matching")) {
+      auto matching = settings_of<nic::MessageConfig>(answer, "matching");
+      matching.match.entries = ep.ep->config().messages.match.entries;
+      (void)ep.ep->set_match_mode(matching);
+    }
     const auto pid = ep.pid < 0 ? std::nullopt : std::optional(static_cast<uint32_t>(ep.pid));
     try {
       ep.pid = ep.ep->enable(ep.nic, pid);
@@ -206,6 +213,28 @@ int ep_alias(ofi::FidEp* fid, const ofi::Alias& how) {
   });
 }
 
+// Values of the provider: the traffic class and the order of this handle, and the time of retries.
+int ep_set_val(Ep& ep, const ofi::FidVar* var) {
+  const Front& front = ep.domain->fabric->front;
+  if (var == nullptr) return ep_refuse(ep, "fi_set_val", fi_err::kEINVAL, "fi_set_val: a struct fi_fid_var is needed");
+  return guarded(front, Subject::ep_ctrl, "fi_set_val", [&] {
+    Record question = question_about("set_val", ep.lease);
+    question.add("name", static_cast<uint64_t>(int64_t{var->name}));
+    add_argument(&question, argument_of(var->name), var->value);
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(front, Subject::ep_ctrl, "fi_set_val", answer); r != 0) return r;
+    take_handle(ep, answer);
+    if (var->name == own::kSetRnrMaxRetryTime) ep.ep->messages().set_retry_time(answer.number("retry_ns"));
+    return 0;
+  });
+}
+
+int ep_open_ops(ofi::Fid* fid, const char* name, uint64_t flags, void** ops, void*) {
+  const Ep& ep = of(as<ofi::FidEp>(fid));
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  return open_beyond(ep.domain->fabric->front, Subject::ep_ctrl, ep.lease, name, flags, ops, nullptr, nullptr);
+}
+
 int ep_control(ofi::Fid* fid, int command, void* arg) {
   Ep& ep = of(as<ofi::FidEp>(fid));
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
@@ -217,8 +246,10 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
     case ofi::kGetOpsFlag:
     case ofi::kSetOpsFlag:
       return ep_op_flags(ep, command, arg);
+    case ofi::kSetVal:
+      return ep_set_val(ep, static_cast<const ofi::FidVar*>(arg));
     default:
-      return -fi_err::kENOSYS;
+      return control_beyond(ep.domain->fabric->front, Subject::ep_ctrl, ep.lease, command, arg, nullptr);
   }
 }
 
@@ -232,12 +263,38 @@ ssize_t ep_cancel(ofi::Fid* fid, void* context) {
   return n == 0 ? -code::kENOENT : 0;
 }
 
+// An option that only the policy knows: it refuses what there is not.
+int option_beyond(const Ep& ep, const char* what, const char* call, int level, int name, const void* value,
+                  size_t length) {
+  const Front& front = ep.domain->fabric->front;
+  return guarded(front, Subject::ep_ctrl, call, [&] {
+    Record question = question_about(what, ep.lease);
+    question.add("level", static_cast<uint64_t>(int64_t{level}));
+    question.add("name", static_cast<uint64_t>(int64_t{name}));
+    uint64_t number = 0;
+    if (value != nullptr && (length == sizeof(bool) || length == sizeof(int) || length == sizeof(number))) {
+      std::memcpy(&number, value, length);
+      question.add("value", number);
+    }
+    return refused(front, Subject::ep_ctrl, call, Helper::of_process().ask(question));
+  });
+}
+
+uint64_t append_attempts(const nic::Endpoint& ep) {
+  nic::RxPort* const port = ep.closed() ? nullptr : ep.port();
+  return port != nullptr ? port->context().statistics().append_attempts : 0;
+}
+
 int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
   const Ep& ep = of(whole(as<ofi::FidEp>(fid)));
-  if (level != kLevelEndpoint) return -fi_err::kENOSYS;
+  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (value == nullptr || length == nullptr)
+    return ep_refuse(ep, "fi_getopt", fi_err::kEINVAL, "fi_getopt: room for the value and its length is needed");
   for (const Record& option : ep.rules.all("option")) {
-    if (option.number("name") != static_cast<uint64_t>(name)) continue;
-    const size_t found = name == kOptMinMultiRecv ? ep.min_multi_recv : option.number("value");
+    if (level != kLevelEndpoint || option.number("name") != static_cast<uint64_t>(int64_t{name})) continue;
+    size_t found = option.number("value");
+    if (name == kOptMinMultiRecv) found = ep.min_multi_recv;
+    if (name == own::kGetRnrAppendRetryAttempts) found = append_attempts(*ep.ep);
     if (*length < sizeof(found)) {
       *length = sizeof(found);
       return -code::kETOOSMALL;
@@ -246,16 +303,17 @@ int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
     *length = sizeof(found);
     return 0;
   }
-  return ep_refuse(ep, "fi_getopt", fi_err::kENOSYS, "fi_getopt: no option " + std::to_string(name) + " here");
+  return option_beyond(ep, "getopt", "fi_getopt", level, name, nullptr, 0);
 }
 
 int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t length) {
   Ep& ep = of(whole(as<ofi::FidEp>(fid)));
   if (ep.forked()) return -fi_err::kEOPBADSTATE;
   if (level != kLevelEndpoint || name != kOptMinMultiRecv)
-    return ep_refuse(ep, "fi_setopt", fi_err::kENOSYS, "fi_setopt: no option " + std::to_string(name) + " to set here");
+    return option_beyond(ep, "setopt", "fi_setopt", level, name, value, length);
   size_t bytes = 0;
-  if (length < sizeof(bytes)) return ep_refuse(ep, "fi_setopt", fi_err::kEINVAL, "fi_setopt: a size_t is needed");
+  if (value == nullptr || length < sizeof(bytes))
+    return ep_refuse(ep, "fi_setopt", fi_err::kEINVAL, "fi_setopt: a size_t is needed");
   std::memcpy(&bytes, value, sizeof(bytes));
   if (const uint64_t most = ep.rules.number("min_multi_recv_max"); bytes > most) {
     return ep_refuse(
@@ -303,6 +361,7 @@ ofi::FidOps make_ep_fid_ops() noexcept {
   ofi::FidOps ops = fid_ops(ep_close);
   ops.bind = ep_bind;
   ops.control = ep_control;
+  ops.ops_open = ep_open_ops;
   return ops;
 }
 ofi::FidOps g_ep_fid_ops = make_ep_fid_ops();
@@ -388,6 +447,8 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       ep.inject_context = answer.flag("inject_context") && context != nullptr;
       ep.data_writes = answer.flag("data_writes");
       ep.messages = answer.flag("messages");
+      ep.source = answer.flag("source");
+      ep.receives = answer.flag("receives");
       ep.desc_ignored = config.rules.desc_ignored;
       ep.connected = config.connected;
       ep.ep = d.domain->make_endpoint(config);

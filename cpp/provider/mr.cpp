@@ -65,12 +65,12 @@ void enable_region(Mr& mr) {
   Domain& d = *mr.domain;
   if (mr.later) {
     take_entries(mr, false);
-    uint64_t sequence;
+    uint64_t sequence, kind;
     {
       const Guard guard(d.keys.lock);
       sequence = ++d.keys.sequence & d.keys.sequence_mask;
+      kind = d.keys.base;
     }
-    uint64_t kind = d.keys.base;
     if (mr.wants_event || !mr.counters.empty()) kind |= d.rules.number("ledger.key_events");
     mr.region->enable(kind | sequence << d.keys.shift | static_cast<uint64_t>(mr.number));
     mr.later = false;

@@ -89,7 +89,7 @@ struct Fabric : Object {
 // What peers' access to regions takes of a service: provider keys, and entries of the device's ledger.
 struct Keys {
   RankedMutex<lock_rank::kProviderKeys> lock;
-  uint64_t base = 0, sequence_mask = 0, sequence GUARDED_BY(lock) = 0;
+  uint64_t base GUARDED_BY(lock) = 0, sequence_mask = 0, sequence GUARDED_BY(lock) = 0;
   uint32_t shift = 0, count = 0, next GUARDED_BY(lock) = 0;
   std::vector<uint32_t> free GUARDED_BY(lock);
   bool made = false;  // the provider makes the keys
@@ -109,6 +109,7 @@ struct Domain : Object {
   uint32_t api_version = 0;                          // of the program
   uint16_t vni = 0;
   bool address_vni = false, asks_outcome = false;
+  std::atomic<bool> entry_alone{false};  // fi_cxi_dom_ops' ep_get_unexp_msgs fills entries without senders
   uint64_t mr_mode = 0;
 
   // Contexts of receives that ended without a completion: in C they hold nothing to release.
@@ -216,6 +217,7 @@ struct Ep : Object {
   uint16_t vni = 0;
   bool connected = false;  // of the type FI_EP_MSG
   bool inject_context = false, data_writes = true, messages = true, desc_ignored = false;
+  bool source = false, receives = false;  // of its capabilities
 
   [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
 };

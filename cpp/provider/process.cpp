@@ -78,7 +78,8 @@ void end_nic() noexcept {
 }
 
 ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept {
-  ofi::FidOps ops = stubs(&ofi::FidOps::close, &ofi::FidOps::bind, &ofi::FidOps::control, &ofi::FidOps::ops_open);
+  ofi::FidOps ops = stubs(&ofi::FidOps::close, &ofi::FidOps::bind, &ofi::FidOps::control, &ofi::FidOps::ops_open,
+                          &ofi::FidOps::tostr, &ofi::FidOps::ops_set);
   ops.close = close;
   return ops;
 }

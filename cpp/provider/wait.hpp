@@ -11,15 +11,18 @@ inline uint64_t deadline_in(int timeout) noexcept {
   return timeout < 0 ? host::kForever : host::now_ns() + static_cast<uint64_t>(timeout) * 1'000'000;
 }
 
-// Waits until ready() is true; false at the deadline.
+constexpr int64_t kSleepSlice = 50'000'000;
+constexpr int64_t kPageLook = 1'000'000;  // at a counter's page, in which stores wake nobody
+
+// Waits until ready() is true, and asks it at least once in a slice; false at the deadline.
 template <typename Ready>
-bool wait_for(nic::Nic& nic, nic::Event& event, host::PollPacer& memory, uint64_t deadline, Ready&& ready) {
-  constexpr int64_t kSliceNs = 50'000'000;
+bool wait_for(nic::Nic& nic, nic::Event& event, host::PollPacer& memory, uint64_t deadline, Ready&& ready,
+              int64_t slice = kSleepSlice) {
   host::PollPacer pacer = memory;
   pacer.found();
   if (host::poll_until(nic, pacer, true, deadline, ready)) return true;
   for (;;) {
-    const host::Turn turn = host::wait_turn(nic, event, pacer, deadline, kSliceNs, ready);
+    const host::Turn turn = host::wait_turn(nic, event, pacer, deadline, slice, ready);
     memory = pacer;
     if (turn != host::Turn::more) return turn == host::Turn::ready;
   }

@@ -19,7 +19,7 @@ from .._process import client
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
 from ..flags import Control, Errno, Flag
-from . import infos, network, rules
+from . import extensions, infos, network, rules
 from .records import Record, Value, pack, unpack
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ NOT_YET = Flag.COLLECTIVE | Flag.TRIGGER
 """Capabilities that the C library does not have yet."""
 
 _Answer = Mapping[str, Value]
+
+_EXTENSIONS: Mapping[str, Callable[[Any, Record], _Answer]] = {
+    "control": extensions.own_control,
+    "get_val": extensions.get_val,
+    "set_val": extensions.set_val,
+    "getopt": extensions.getopt,
+    "setopt": extensions.setopt,
+    "open_ops": extensions.open_ops,
+    "set_ops": extensions.set_ops,
+    "dom_ops": extensions.dom_ops,
+}
+"""Question -> its answer about an object that the client has."""
 
 
 class Client:
@@ -63,6 +75,7 @@ class Client:
             "explain": self._explain,
             "query_atomic": self._query_atomic,
             "reclaim": self._reclaim,
+            **{name: self._extension(call) for name, call in _EXTENSIONS.items()},
             "close": self._close,
         }
 
@@ -154,6 +167,8 @@ class Client:
             "wait_obj": int(cntr.wait_obj),
             "value_max": of.value_max,
             "errors_max": of.errors_max,
+            "client_memory": int(of.client_memory),
+            "cached": int(bool(asked.number("flags") & of.cached)),
         }
 
     def _av(self, asked: Record) -> _Answer:
@@ -179,7 +194,10 @@ class Client:
     def _enable(self, asked: Record) -> _Answer:
         ep = self._held(asked)
         ep.policy.check_enable(Bindings(ep))
-        return {}
+        return rules.matching(ep)
+
+    def _extension(self, call: Callable[[Any, Record], _Answer]) -> Callable[[Record], _Answer]:
+        return lambda asked: call(self._held(asked), asked)
 
     def _op_flags(self, asked: Record) -> _Answer:
         ep = self._held(asked)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..fi.policy import Address, DomainPolicy
     from ..settings import CacheSettings, Settings
 
-__all__ = ["domain", "endpoint", "handle", "outcome", "passive_endpoint", "process", "queue"]
+__all__ = ["domain", "endpoint", "handle", "matching", "outcome", "passive_endpoint", "process", "queue"]
 
 _Fields = dict[str, Value]
 
@@ -101,6 +101,8 @@ def endpoint(ep: Endpoint) -> _Fields:
     return {
         "config": config.to_record(),
         "messages": int(policy.messages is not None),
+        "source": int(bool(ep.caps & Flag.SOURCE)),
+        "receives": int(bool(ep.caps & Flag.RECV)),
         **_address(policy.address),
         "data_writes": int(policy.data_writes),
         "inject_context": int(policy.inject_context),
@@ -121,6 +123,13 @@ def handle(of: Endpoint | EndpointAlias) -> _Fields:
         "lane.tclass": tclass,
         "call_flags": of.policy.call_flags,
     }
+
+
+def matching(of: Endpoint) -> _Fields:
+    """Where an endpoint that is enabled now matches messages, if its domain's options say it."""
+    found = getattr(of.policy, "matching", None)
+    config = found() if found is not None else None
+    return {} if config is None else {"matching": config.to_record()}
 
 
 def passive_endpoint(pep: PassiveEndpoint) -> _Fields:

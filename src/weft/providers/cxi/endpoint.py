@@ -234,12 +234,17 @@ class CxiEndpoint(BaseEndpoint):
         """Follow the domain's match mode, which may have changed since the endpoint was opened."""
         self._ep = weakref.ref(ep)
         self.domain.watch.add(ep)
+        config = self.matching()
+        if config is not None:
+            self.domain.pool.lend(config)
+            ep.set_match_mode(config)
+
+    def matching(self) -> _nic.MessageConfig | None:
+        """Where an endpoint that is enabled now matches messages; None: its protocol has no match mode."""
         if not self._has_mode():
-            return
+            return None
         messages.set_match_mode(self._of_messages, self.domain.options)
-        config = self._of_messages.replace()
-        self.domain.pool.lend(config)
-        ep.set_match_mode(config)
+        return self._of_messages.replace()
 
     def _has_mode(self) -> bool:
         return self.info.ep_attr.protocol != Protocol.PROTO_CXI_RNR

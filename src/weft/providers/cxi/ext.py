@@ -200,6 +200,11 @@ class DomOps:
     def __init__(self, domain: CxiDomain) -> None:
         self._refuse = domain.refusals.refuse
 
+    @property
+    def entry_alone(self) -> bool:
+        """True: ep_get_unexp_msgs fills entries without a list of senders."""
+        return env.release() == "current"
+
     def cntr_read(self, fid: Any, cntr: int) -> CounterValue:
         """A counter of the NIC.
 
@@ -266,7 +271,7 @@ class DomOps:
             raise self._refuse(Rule.OPS_ARGUMENT, f"ep_get_unexp_msgs: {fid_ep!r} was opened without RECV")
         if fid_ep.message_statistics().state == "changing":
             raise self._refuse(Rule.OPS_CHANGING, f"ep_get_unexp_msgs: {fid_ep!r} changes its match mode: retry")
-        fills = entry is not None and (src_addr is not None or env.release() == "current")
+        fills = entry is not None and (src_addr is not None or self.entry_alone)
         found, sources, total = fid_ep.unreceived(max(most, 0) if fills else 0)
         if entry is not None and fills:
             entry[: len(found)] = found

@@ -1,0 +1,153 @@
+/* The extensions of the provider cxi (fi_cxi(7), "CXI EXTENSIONS"): calls of domains and counters by fi_open_ops, options
+ * by fi_control and fi_set_val. The declarations are this program's own: a system's libfabric has no fi_cxi_ext.h. */
+#include <stdbool.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+struct dom_ops {
+  int (*cntr_read)(struct fid*, unsigned cntr, uint64_t* value, struct timespec* when);
+  int (*topology)(struct fid*, unsigned* group, unsigned* of_switch, unsigned* port);
+  int (*enable_hybrid_mr_desc)(struct fid*, bool enable);
+  size_t (*ep_get_unexp_msgs)(struct fid_ep*, struct fi_cq_tagged_entry*, size_t count, fi_addr_t*, size_t* total);
+  int (*get_dwq_depth)(struct fid*, size_t* depth);
+  int (*enable_mr_match_events)(struct fid*, bool enable);
+  int (*enable_optimized_mrs)(struct fid*, bool enable);
+};
+struct cntr_ops {
+  int (*set_wb_buffer)(struct fid*, void* buffer, size_t length);
+  int (*get_mmio_addr)(struct fid*, void** address, size_t* length);
+};
+enum { kAdd = 0, kAddErr = 8, kReset = 16 }; /* words of a counter's page */
+enum {
+  kFirst = -(0xccc << 16),
+  kSetTclass = kFirst,
+  kSetMatchEvents = kFirst + 3,
+  kGetMatchEvents = kFirst + 4,
+  kSetOptimized = kFirst + 5,
+  kGetOptimized = kFirst + 6,
+  kGetMatchMode = kFirst + 11,
+};
+
+static void of_domain(void) {
+  static const char* const names[] = {"dom_ops_v1", "dom_ops_v6", "dom_ops_v7"};
+  struct dom_ops* ops = NULL;
+  for (int i = 0; i < 3; ++i) {
+    ops = NULL;
+    long r = fi_open_ops(&domain->fid, names[i], 0, (void**)&ops, NULL);
+    printf("%s: %s, %s\n", names[i], fi_strerror((int)-r), ops != NULL ? "a table" : "none");
+  }
+  MUST(fi_open_ops(&domain->fid, "dom_ops_v6", 0, (void**)&ops, NULL));
+  refused("no name", fi_open_ops(&domain->fid, NULL, 0, (void**)&ops, NULL));
+  refused("no room", fi_open_ops(&domain->fid, "dom_ops_v1", 0, NULL, NULL));
+
+  uint64_t value = 1;
+  struct timespec when = {0, 0};
+  MUST(ops->cntr_read(&domain->fid, 0, &value, &when));
+  printf("cntr_read: %" PRIu64 ", %s\n", value, when.tv_sec > 1700000000 ? "now" : "no time");
+  refused("cntr_read of no counter", ops->cntr_read(&domain->fid, 1u << 20, &value, &when));
+  refused("cntr_read of an endpoint", ops->cntr_read(&sides[A].ep->fid, 0, &value, &when));
+  refused("cntr_read of nothing", ops->cntr_read(NULL, 0, &value, &when));
+  unsigned group = 99, of_switch = 99, port = 99;
+  MUST(ops->topology(&domain->fid, &group, &of_switch, &port));
+  MUST(ops->topology(&domain->fid, NULL, NULL, NULL));
+  printf("topology: %s\n", group != 99 && of_switch != 99 && port != 99 ? "known" : "unknown");
+  size_t depth = 0;
+  MUST(ops->get_dwq_depth(&domain->fid, &depth));
+  printf("get_dwq_depth: %s\n", depth > 0 ? "some" : "none");
+  MUST(ops->enable_hybrid_mr_desc(&domain->fid, true));
+  MUST(ops->enable_hybrid_mr_desc(&domain->fid, false));
+
+  /* Two messages that nothing has received. */
+  struct side *a = &sides[A], *b = &sides[B];
+  static char out[8];
+  for (uint64_t tag = 5; tag < 7; ++tag) POST(fi_tinject(a->ep, out, tag, a->peer, tag));
+  struct fi_cq_tagged_entry entries[4];
+  fi_addr_t sources[4];
+  size_t total = 0, n = 0;
+  for (int tries = 0; tries < 10000 && total < 2; ++tries) {
+    progress();
+    n = ops->ep_get_unexp_msgs(b->ep, entries, 4, sources, &total);
+    if (total < 2) usleep(1000);
+  }
+  printf("unexpected: %zu of %zu\n", n, total);
+  for (size_t i = 0; i < n && i < 4; ++i) printf("  tag %" PRIu64 ", %zu bytes\n", entries[i].tag, entries[i].len);
+  n = ops->ep_get_unexp_msgs(b->ep, entries, 1, sources, &total);
+  printf("unexpected, room for one: %zu of %zu\n", n, total);
+  n = ops->ep_get_unexp_msgs(b->ep, NULL, 0, NULL, &total);
+  printf("unexpected, number alone: %zu of %zu\n", n, total);
+  refused("unexpected, no number", (long)ops->ep_get_unexp_msgs(b->ep, entries, 4, sources, NULL));
+  refused("unexpected of nothing", (long)ops->ep_get_unexp_msgs(NULL, entries, 4, sources, &total));
+}
+
+static void of_counter(void) {
+  struct fid_cntr* cntr;
+  struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_NONE};
+  struct cntr_ops* ops = NULL;
+  static uint64_t buffer[1];
+  MUST(fi_cntr_open(domain, &attr, &cntr, NULL));
+  refused("other calls of a counter", fi_open_ops(&cntr->fid, "cxi_counter_ops_v9", 0, (void**)&ops, NULL));
+  MUST(fi_open_ops(&cntr->fid, "cxi_counter_ops", 0, (void**)&ops, NULL));
+  refused("set_wb_buffer, no buffer", ops->set_wb_buffer(&cntr->fid, NULL, 8));
+  refused("set_wb_buffer, 7 bytes", ops->set_wb_buffer(&cntr->fid, buffer, 7));
+  refused("set_wb_buffer, read-only", ops->set_wb_buffer(&cntr->fid, (void*)(uintptr_t)"0123456789abcdef", 8));
+  refused("set_wb_buffer, not mapped", ops->set_wb_buffer(&cntr->fid, (void*)4096, 8));
+  refused("set_wb_buffer of a domain", ops->set_wb_buffer(&domain->fid, buffer, 8));
+  MUST(ops->set_wb_buffer(&cntr->fid, buffer, sizeof(buffer)));
+  MUST(fi_cntr_add(cntr, 7));
+  printf("fi_cntr_read: %" PRIu64 "\n", fi_cntr_read(cntr));
+  printf("written: %" PRIu64 "\n", buffer[0] & ((UINT64_C(1) << 48) - 1));
+
+  void* address = NULL;
+  size_t length = 0;
+  refused("get_mmio_addr, no room", ops->get_mmio_addr(&cntr->fid, NULL, &length));
+  MUST(ops->get_mmio_addr(&cntr->fid, &address, &length));
+  printf("page: %s\n", address != NULL && length >= 256 ? "there" : "none");
+  volatile uint64_t* page = address;
+  page[kAdd] = 5;
+  printf("after a store: %" PRIu64 "\n", fi_cntr_read(cntr));
+  page[kAddErr] = 2;
+  printf("errors after a store: %" PRIu64 "\n", fi_cntr_readerr(cntr));
+  page[kReset] = 0;
+  printf("after a reset: %" PRIu64 "\n", fi_cntr_read(cntr));
+  uint64_t flags = 1;
+  MUST(fi_control(&cntr->fid, FI_GETOPSFLAG, &flags));
+  printf("flags: %" PRIu64 "\n", flags);
+  refused("flags, no room", fi_control(&cntr->fid, FI_GETOPSFLAG, NULL));
+  MUST(fi_close(&cntr->fid));
+}
+
+static void options(void) {
+  bool set = true;
+  refused("match events, of a domain with endpoints", fi_control(&domain->fid, kSetMatchEvents, &set));
+  MUST(fi_control(&domain->fid, kGetMatchEvents, &set));
+  printf("match events: %d\n", set);
+  set = false;
+  MUST(fi_control(&domain->fid, kSetOptimized, &set));
+  set = true;
+  MUST(fi_control(&domain->fid, kGetOptimized, &set));
+  printf("optimized regions: %d\n", set);
+  refused("optimized regions, no room", fi_control(&domain->fid, kGetOptimized, NULL));
+  char mode[64] = "";
+  MUST(fi_control(&domain->fid, kGetMatchMode, mode));
+  printf("match mode: %s\n", mode);
+  refused("a command that is none", fi_control(&domain->fid, kFirst + 999, &set));
+  uint32_t tclass = FI_TC_LOW_LATENCY;
+  MUST(fi_set_val(&sides[A].ep->fid, kSetTclass, &tclass));
+  tclass = 12345;
+  refused("a traffic class that is none", fi_set_val(&sides[A].ep->fid, kSetTclass, &tclass));
+  refused("a traffic class, NULL", fi_set_val(&sides[A].ep->fid, kSetTclass, NULL));
+  refused("a value that is none", fi_set_val(&sides[A].ep->fid, kFirst + 999, &tclass));
+  refused("an option that is none", fi_setopt(&sides[A].ep->fid, FI_OPT_ENDPOINT, 4711, &tclass, sizeof(tclass)));
+  refused("a level that is none", fi_setopt(&sides[A].ep->fid, 77, FI_OPT_CM_DATA_SIZE, &tclass, sizeof(tclass)));
+}
+
+int main(int argc, char** argv) {
+  begin(argc, argv, FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE);
+  of_domain();
+  of_counter();
+  options();
+  end();
+  return 0;
+}
