@@ -160,9 +160,9 @@ int set_wb_buffer(ofi::Fid* fid, void* buffer, size_t length) {
   return guarded(c.domain->fabric->front, Subject::cntr, call, [&] {
     if (buffer == nullptr || length < sizeof(uint64_t)) {
       return cntr_refuse(c, call, fi_err::kEINVAL,
-                         buffer == nullptr ? "set_wb_buffer: no buffer"
-                                           : "set_wb_buffer: a buffer of " + std::to_string(length) +
-                                                 " bytes; the counter writes 8");
+                         buffer == nullptr
+                             ? "set_wb_buffer: no buffer"
+                             : "set_wb_buffer: a buffer of " + std::to_string(length) + " bytes; the counter writes 8");
     }
     const auto at = reinterpret_cast<uint64_t>(buffer);
     if (!mem::populate(at, sizeof(uint64_t), false))

@@ -150,8 +150,9 @@ size_t ep_get_unexp_msgs(ofi::FidEp* fid, ofi::CqEntry* entries, size_t count, o
   return static_cast<size_t>(int64_t{r});
 }
 
-DomOps g_dom_ops{cntr_read,     topology,           enable_hybrid_mr_desc, ep_get_unexp_msgs,
-                 get_dwq_depth, enable_mr_match_events, enable_optimized_mrs};
+DomOps g_dom_ops{cntr_read,           topology,      enable_hybrid_mr_desc,
+                 ep_get_unexp_msgs,   get_dwq_depth, enable_mr_match_events,
+                 enable_optimized_mrs};
 
 }  // namespace
 

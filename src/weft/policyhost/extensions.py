@@ -32,7 +32,8 @@ def get_val(held: Any, asked: Record) -> _Answer:
 def set_val(held: Any, asked: Record) -> _Answer:
     """fi_set_val: the handle with the value."""
     held.set_val(_signed(asked.number("name")), _argument(asked))
-    return {**rules.handle(held), "retry_ns": getattr(held.policy, "rnr_retry_us", 0) * 1000}
+    retry_us = getattr(held.policy, "rnr_retry_us", None) or 0  # None: the protocol has no time of retries
+    return {**rules.handle(held), "retry_ns": retry_us * 1000}
 
 
 def getopt(held: Any, asked: Record) -> _Answer:

@@ -27,6 +27,7 @@ enum {
   kGetMatchEvents = kFirst + 4,
   kSetOptimized = kFirst + 5,
   kGetOptimized = kFirst + 6,
+  kSetMatchMode = kFirst + 10,
   kGetMatchMode = kFirst + 11,
 };
 
@@ -143,11 +144,55 @@ static void options(void) {
   refused("a level that is none", fi_setopt(&sides[A].ep->fid, 77, FI_OPT_CM_DATA_SIZE, &tclass, sizeof(tclass)));
 }
 
+/* A domain whose match mode the program sets: its endpoints follow. */
+static void match_mode(void) {
+  struct fid_domain* other;
+  struct fid_ep* ep;
+  struct fid_cq* cq;
+  struct fid_av* av;
+  struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .size = 16, .wait_obj = FI_WAIT_NONE};
+  struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+  char mode[64] = "software";
+  MUST(fi_domain(fabric, info, &other, NULL));
+  refused("a match mode that is none", fi_control(&other->fid, kSetMatchMode, "soft"));
+  refused("a match mode, NULL", fi_control(&other->fid, kSetMatchMode, NULL));
+  MUST(fi_control(&other->fid, kSetMatchMode, mode));
+  memset(mode, 0, sizeof(mode));
+  MUST(fi_control(&other->fid, kGetMatchMode, mode));
+  printf("match mode: %s\n", mode);
+  MUST(fi_cq_open(other, &cq_attr, &cq, NULL));
+  MUST(fi_av_open(other, &av_attr, &av, NULL));
+  MUST(fi_endpoint(other, info, &ep, NULL));
+  MUST(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+  MUST(fi_ep_bind(ep, &av->fid, 0));
+  MUST(fi_enable(ep));
+
+  char name[512];
+  size_t size = sizeof(name);
+  fi_addr_t self;
+  static char out[8] = "matched", in[8];
+  MUST(fi_getname(&ep->fid, name, &size));
+  if (fi_av_insert(av, name, 1, &self, 0, NULL) != 1) exit(3);
+  MUST(fi_trecv(ep, in, sizeof(in), NULL, self, 3, 0, NULL));
+  MUST(fi_tinject(ep, out, sizeof(out), self, 3));
+  struct fi_cq_tagged_entry e;
+  long n;
+  while ((n = fi_cq_read(cq, &e, 1)) == -FI_EAGAIN) {
+  }
+  MUST(n);
+  printf("received: %s\n", in);
+  MUST(fi_close(&ep->fid));
+  MUST(fi_close(&av->fid));
+  MUST(fi_close(&cq->fid));
+  MUST(fi_close(&other->fid));
+}
+
 int main(int argc, char** argv) {
   begin(argc, argv, FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE);
   of_domain();
   of_counter();
   options();
+  match_mode();
   end();
   return 0;
 }
