@@ -40,6 +40,10 @@ errors after a store: 2
 after a reset: 0
 flags: 0
 flags, no room: Invalid argument
+copies, one of two: Invalid argument
+copies, none: Invalid argument
+other calls to set: Function not implemented
+calls without a name: Invalid argument
 match events, of a domain with endpoints: no error
 match events: 1
 optimized regions: 0

@@ -8,9 +8,8 @@ types that fi_cxi(7) gives them, and keeps what its own objects need: an answer 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..providers.cxi.ext import HmemOverride
 from . import rules
 from .records import Record, Value
 
@@ -53,10 +52,17 @@ def open_ops(held: Any, asked: Record) -> _Answer:
     return {"entry_alone": int(getattr(ops, "entry_alone", False))}
 
 
+class _Copies(NamedTuple):
+    """struct fi_hmem_override_ops of a C program; None: the function is missing."""
+
+    copy_from_hmem_iov: Callable[[], None] | None
+    copy_to_hmem_iov: Callable[[], None] | None
+
+
 def set_ops(held: Any, asked: Record) -> _Answer:
     """fi_set_ops: the table that the program gives, as far as it is filled."""
     given = [_there if asked.number(name) else None for name in ("copy_from", "copy_to")]
-    held.set_ops(asked.text("name") or "", HmemOverride(*given), asked.number("flags"))
+    held.set_ops(asked.text("name") or "", _Copies(*given), asked.number("flags"))
     return {}
 
 

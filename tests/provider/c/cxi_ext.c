@@ -119,7 +119,22 @@ static void of_counter(void) {
   MUST(fi_close(&cntr->fid));
 }
 
+struct copies { /* struct fi_hmem_override_ops */
+  size_t size;
+  void (*from)(void);
+  void (*to)(void);
+};
+static void copy(void) {
+}
+
 static void options(void) {
+  struct copies copies = {sizeof(copies), copy, copy};
+  MUST(fi_set_ops(&domain->fid, "hmem_override_ops", 0, &copies, NULL));
+  copies.to = NULL;
+  refused("copies, one of two", fi_set_ops(&domain->fid, "hmem_override_ops", 0, &copies, NULL));
+  refused("copies, none", fi_set_ops(&domain->fid, "hmem_override_ops", 0, NULL, NULL));
+  refused("other calls to set", fi_set_ops(&domain->fid, "other_ops", 0, &copies, NULL));
+  refused("calls without a name", fi_set_ops(&domain->fid, NULL, 0, &copies, NULL));
   bool set = true;
   refused("match events, of a domain with endpoints", fi_control(&domain->fid, kSetMatchEvents, &set));
   MUST(fi_control(&domain->fid, kGetMatchEvents, &set));

@@ -45,14 +45,16 @@ class HmemOverride:
 
 def hmem_override(domain: CxiDomain, ops: Any) -> HmemOverride:
     """Both functions, or the refusal."""
-    if not isinstance(ops, HmemOverride) or not callable(ops.copy_from_hmem_iov) or not callable(ops.copy_to_hmem_iov):
+    given = [getattr(ops, name, None) for name in ("copy_from_hmem_iov", "copy_to_hmem_iov")]
+    if not all(map(callable, given)):
         raise domain.refusals.refuse(
             Rule.OPS_ARGUMENT,
             f"domain.set_ops({names.SET_OPS_HMEM_OVERRIDE!r}): both copies are needed, not {ops!r}\n"
             "  try: cxi.HmemOverride(copy_from_hmem_iov, copy_to_hmem_iov)",
             op="domain.set_ops",
         )
-    return ops
+    found: HmemOverride = ops
+    return found
 
 
 @dataclass
