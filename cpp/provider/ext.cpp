@@ -260,7 +260,9 @@ int open_beyond(const Front& front, Subject subject, uint64_t lease, const char*
 int domain_control(ofi::Fid* fid, int command, void* arg) {
   Domain& d = of(as<ofi::FidDomain>(fid));
   if (d.forked()) return -fi_err::kEOPBADSTATE;
-  if (command >= ofi::kGetRawMr && command <= ofi::kFlushWork) return -fi_err::kENOSYS;  // raw keys, deferred work
+  if (command == ofi::kQueueWork || command == ofi::kFlushWork) {
+    return ext_refuse(d.fabric->front, "fi_control", fi_err::kENOSYS, "C programs have no deferred work here");
+  }
   return control_beyond(d.fabric->front, Subject::domain, d.lease, command, arg, &d);
 }
 

@@ -160,7 +160,7 @@ int nic_ops_open(ofi::Fid*, const char*, uint64_t, void**, void*) {
 }
 int nic_control(ofi::Fid* fid, int command, void* arg);
 
-ofi::FidOps g_nic_ops{sizeof(ofi::FidOps), nic_close, nic_bind, nic_control, nic_ops_open};
+ofi::FidOps g_nic_ops{sizeof(ofi::FidOps), nic_close, nic_bind, nic_control, nic_ops_open, nullptr, nullptr};
 constexpr size_t kClassNic = 20;
 
 InfoNic* empty_nic() noexcept {

@@ -149,6 +149,10 @@ static void options(void) {
   MUST(fi_control(&domain->fid, kGetMatchMode, mode));
   printf("match mode: %s\n", mode);
   refused("a command that is none", fi_control(&domain->fid, kFirst + 999, &set));
+  refused("FI_MAP_RAW_MR", fi_control(&domain->fid, FI_MAP_RAW_MR, &set));
+  refused("FI_UNMAP_KEY", fi_control(&domain->fid, FI_UNMAP_KEY, &set));
+  refused("FI_CANCEL_WORK", fi_control(&domain->fid, FI_CANCEL_WORK, &set));
+  refused("FI_QUEUE_WORK", fi_control(&domain->fid, FI_QUEUE_WORK, &set));
   uint32_t tclass = FI_TC_LOW_LATENCY;
   MUST(fi_set_val(&sides[A].ep->fid, kSetTclass, &tclass));
   tclass = 12345;
