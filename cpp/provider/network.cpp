@@ -192,6 +192,7 @@ uint32_t nic_of_fabric(const Domain& domain, uint32_t nic) noexcept {
 }
 
 uint32_t nic_in_fabric(const Domain& domain, uint32_t number) noexcept {
+  if (number < wire::kRemoteNic) return number & 0xfffff;
   const auto route = domain.host->routes().find(number);
   return (route ? route->nic : number) & 0xfffff;
 }

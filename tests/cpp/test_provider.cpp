@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(nic_of_an_info_is_copied_whole) {
 
 BOOST_AUTO_TEST_CASE(address_of_each_form_is_parsed_back) {
   provider::Domain domain;
-  char bytes[64];
+  char bytes[provider::kAddressBytesMax];
   wire::EpAddress found;
   bool has_pid = false;
   domain.addr_format = 9;  // FI_ADDR_STR
