@@ -30,7 +30,7 @@ ssize_t one_atomic(Ep& ep, const char* name, AtomicFamily family, Values operand
                    size_t count, uint64_t dest, uint64_t addr, uint64_t key, int datatype, int op, void* context,
                    bool inject = false) noexcept {
   if (ep.forked()) [[unlikely]]
-    return -fi_err::kEOPBADSTATE;
+    return refuse_forked(ep, name);
   call::Atomic a;
   call::Why why;
   wire::RmaRange range;
@@ -78,7 +78,7 @@ struct ElementLists {
 // The rest of a call with lists, whose family, flags, target and numbers are in `a`.
 ssize_t list_atomic(Ep& ep, const char* name, call::Atomic& a, const ValueLists& operand, const ValueLists& compare,
                     const ValueLists& result, const ofi::RmaIov* remote, size_t remote_count, bool whole) noexcept {
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, name);
   call::Why why;
   if (call::check_pair(*ep.ep, a, &why) != Refusal::none) return refuse_call(ep, name, why);
   ElementLists of_operand, of_compare, of_result;
@@ -190,7 +190,7 @@ ssize_t atomic_compwritemsg(ofi::FidEp* fid, const ofi::MsgAtomic* m, const ofi:
 // The most elements of a call; -EOPNOTSUPP: the operation does not exist.
 int valid(ofi::FidEp* fid, AtomicFamily family, int type, int op, size_t* count) noexcept {
   const Ep& ep = of(fid);
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_atomicvalid");
   const call::AtomicLimit limit =
       call::atomic_limit(ep.ep->config().rules, ep.domain->host->nic().limits(), static_cast<uint32_t>(type),
                          static_cast<uint32_t>(op), static_cast<uint64_t>(family));

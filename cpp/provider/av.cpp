@@ -18,6 +18,7 @@ constexpr uint64_t kNotAvail = ~uint64_t{0};
 constexpr uint64_t kAvTable = 2;
 constexpr uint64_t kSyncErr = uint64_t{1} << 58;  // FI_SYNC_ERR: context is an array of int
 constexpr uint64_t kMore = uint64_t{1} << 18;
+constexpr uint64_t kUserId = uint64_t{1} << 41;  // FI_AV_USER_ID
 
 int av_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<AvShell*>(fid);
@@ -36,10 +37,13 @@ int av_close(ofi::Fid* fid) {
 int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* out, uint64_t flags, void* context) {
   Av& av = of(fid);
   const Front& front = av.domain->fabric->front;
-  if (av.forked()) return -fi_err::kEOPBADSTATE;
-  if ((flags & ~(kSyncErr | kMore)) != 0) {
+  if (av.forked()) return refuse_forked(av, "fi_av_insert");
+  if ((flags & ~(av.domain->rules.number("av.insert_flags") & (kSyncErr | kMore | kUserId))) != 0)
     return refuse(front, Subject::av, "fi_av_insert", fi_err::kEBADFLAGS,
-                  "fi_av_insert: flags; there are FI_SYNC_ERR and FI_MORE");
+                  "fi_av_insert: flags that are not known here");
+  if ((flags & kUserId) != 0 && out == nullptr) {
+    return refuse(front, Subject::av, "fi_av_insert", fi_err::kEINVAL,
+                  "fi_av_insert: with FI_AV_USER_ID, the array of fi_addr has the user ids");
   }
   return guarded(front, Subject::av, "fi_av_insert", [&] {
     const auto* at = static_cast<const char*>(addresses);
@@ -52,6 +56,7 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
       const bool good = parse_address(*av.domain, at, size, &address, &has_pid) && has_pid;
       if (good) {
         const uint64_t found = av.av->insert(address);
+        if ((flags & kUserId) != 0) (void)av.av->set_user_id(found, out[i]);
         if (out != nullptr) out[i] = found;
         ++inserted;
       } else {
@@ -70,9 +75,70 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
   });
 }
 
+// Inserts the address that the policy finds for names.
+int av_insert_named(ofi::FidAv* fid, const char* call, Record question, const char* node, const char* service,
+                    ofi::Addr* out) {
+  Av& av = of(fid);
+  const Front& front = av.domain->fabric->front;
+  if (av.forked()) return refuse_forked(av, call);
+  return guarded(front, Subject::av, call, [&] {
+    question.add("of", av.lease);
+    if (node != nullptr) question.add("node", std::string_view(node));
+    if (service != nullptr) question.add("service", std::string_view(service));
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(front, Subject::av, call, answer); r != 0) return r;
+    const std::string bytes(answer.text("address"));
+    wire::EpAddress address;
+    bool has_pid = false;
+    if (!parse_address(*av.domain, bytes.data(), bytes.size(), &address, &has_pid) || !has_pid) {
+      return refuse(front, Subject::av, call, fi_err::kEINVAL,
+                    std::string(call) + ": " + (node != nullptr ? node : "") + " is no address of an endpoint");
+    }
+    const uint64_t found = av.av->insert(address);
+    if (out != nullptr) *out = found;
+    return 1;
+  });
+}
+
+int av_insertsvc(ofi::FidAv* fid, const char* node, const char* service, ofi::Addr* out, uint64_t flags, void*) {
+  Record question;
+  question.add("ask", std::string_view("insertsvc"));
+  question.add("flags", flags);
+  return av_insert_named(fid, "fi_av_insertsvc", std::move(question), node, service, out);
+}
+
+// No provider has the call: the policy says what to do.
+int av_insertsym(ofi::FidAv* fid, const char* node, size_t, const char* service, size_t, ofi::Addr* out, uint64_t,
+                 void*) {
+  Record question;
+  question.add("ask", std::string_view("insertsym"));
+  return av_insert_named(fid, "fi_av_insertsym", std::move(question), node, service, out);
+}
+
+int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t flags) {
+  const Av& av = of(fid);
+  static const char* const call = "fi_av_set_user_id";
+  if (av.forked()) return refuse_forked(av, call);
+  const Front& front = av.domain->fabric->front;
+  if (flags != 0)
+    return refuse(front, Subject::av, call, fi_err::kEBADFLAGS, "fi_av_set_user_id: flags; there are none here");
+  return guarded(front, Subject::av, call, [&] {
+    if (!av.user_ids) {
+      return refuse(
+          front, Subject::av, call, fi_err::kEINVAL,
+          "fi_av_set_user_id: the vector was opened without FI_AV_USER_ID\n  try: fi_av_attr.flags FI_AV_USER_ID");
+    }
+    if (!av.av->set_user_id(address, id)) {
+      return refuse(front, Subject::av, call, fi_err::kEINVAL,
+                    "fi_av_set_user_id: fi_addr " + std::to_string(address) + " is not in the address vector");
+    }
+    return 0;
+  });
+}
+
 int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t) {
   Av& av = of(fid);
-  if (av.forked()) return -fi_err::kEOPBADSTATE;
+  if (av.forked()) return refuse_forked(av, "fi_av_remove");
   for (size_t i = 0; i < count; ++i) {
     if (!av.av->remove(addresses[i]) && !av.domain->rules.flag("av.remove_ignores")) {
       return refuse(av.domain->fabric->front, Subject::av, "fi_av_remove", fi_err::kEINVAL,
@@ -84,7 +150,7 @@ int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t) {
 
 int av_lookup(ofi::FidAv* fid, ofi::Addr address, void* out, size_t* length) {
   Av& av = of(fid);
-  if (av.forked()) return -fi_err::kEOPBADSTATE;
+  if (av.forked()) return refuse_forked(av, "fi_av_lookup");
   const auto found = av.av->lookup(address);
   if (!found) {
     return refuse(av.domain->fabric->front, Subject::av, "fi_av_lookup", fi_err::kEINVAL,
@@ -117,9 +183,12 @@ ofi::AvOps make_av_ops() noexcept {
   Ops ops = stubs(&Ops::insert, &Ops::insertsvc, &Ops::insertsym, &Ops::remove, &Ops::lookup, &Ops::av_set,
                   &Ops::insert_auth_key, &Ops::lookup_auth_key, &Ops::set_user_id);
   ops.insert = av_insert;
+  ops.insertsvc = av_insertsvc;
+  ops.insertsym = av_insertsym;
   ops.remove = av_remove;
   ops.lookup = av_lookup;
   ops.straddr = av_straddr;
+  ops.set_user_id = av_set_user_id;
   return ops;
 }
 ofi::AvOps g_av_ops = make_av_ops();
@@ -182,7 +251,7 @@ bool parse_address(const Domain& domain, const void* bytes, size_t size, wire::E
 
 int open_av(ofi::FidDomain* domain_fid, ofi::AvAttr* attr, ofi::FidAv** out, void* context) {
   Domain& d = of(domain_fid);
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, "fi_av_open");
   return guarded(d.fabric->front, Subject::av, "fi_av_open", [&] {
     const ofi::AvAttr none{};
     const ofi::AvAttr& a = attr != nullptr ? *attr : none;
@@ -200,9 +269,10 @@ int open_av(ofi::FidDomain* domain_fid, ofi::AvAttr* attr, ofi::FidAv** out, voi
     auto shell = std::make_unique<AvShell>();
     shell->of.lease = answer.number("lease");
     shell->of.domain = &d;
-    constexpr uint64_t kSymmetric = uint64_t{1} << 59, kUserId = uint64_t{1} << 41;
+    constexpr uint64_t kSymmetric = uint64_t{1} << 59;
     shell->of.av = std::make_shared<nic::AddressVector>(
         d.domain.get(), (a.flags & kSymmetric) != 0 && answer.number("type") == kAvTable, (a.flags & kUserId) != 0);
+    shell->of.user_ids = (a.flags & kUserId) != 0;
     shell->fid.fid = {kClassAv, context, &g_av_fid_ops};
     shell->fid.ops = &g_av_ops;
     if (attr != nullptr) attr->type = static_cast<int>(answer.number("type"));

@@ -70,7 +70,7 @@ uint64_t peer_of(const Call& c) noexcept {
 template <typename Call>
 ssize_t run(Ep& ep, const char* name, Call& c) noexcept {
   if (ep.forked()) [[unlikely]]
-    return -fi_err::kEOPBADSTATE;
+    return refuse_forked(ep, name);
   try {
     call::Why why;
     if (call::check(*ep.ep, c, &why) != Refusal::none) [[unlikely]]

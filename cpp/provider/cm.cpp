@@ -40,7 +40,7 @@ int ep_refused(const Ep& ep, const char* call, int number, const char* text) noe
 
 // 0, or the number of the refusal: an endpoint of another type, or without an event queue.
 int connectable(const Ep& ep, const char* call) noexcept {
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, call);
   if (!ep.connected) {
     return ep_refused(ep, call, fi_err::kEOPNOTSUPP,
                       "the endpoint is connectionless\n  try: hints->ep_attr->type = FI_EP_MSG");
@@ -208,7 +208,7 @@ int pep_close(ofi::Fid* fid) {
 
 int pep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   Pep& pep = of(as<ofi::FidPep>(fid));
-  if (pep.forked()) return -fi_err::kEOPBADSTATE;
+  if (pep.forked()) return refuse_forked(pep, "fi_pep_bind");
   if (to->fclass != kClassEq)
     return pep_refused(pep, "fi_pep_bind", fi_err::kEINVAL, "a passive endpoint takes an event queue");
   Eq& eq = of(as<ofi::FidEq>(to));
@@ -226,7 +226,7 @@ int pep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
 
 int pep_listen(ofi::FidPep* fid) {
   Pep& pep = of(fid);
-  if (pep.forked()) return -fi_err::kEOPBADSTATE;
+  if (pep.forked()) return refuse_forked(pep, "fi_listen");
   if (pep.listens) return 0;
   if (pep.eq == nullptr)
     return pep_refused(pep, "fi_listen", code::kENOEQ, "no event queue is bound\n  try: fi_pep_bind(pep, &eq->fid, 0)");
@@ -239,7 +239,7 @@ int pep_listen(ofi::FidPep* fid) {
 
 int pep_getname(ofi::Fid* fid, void* out, size_t* length) {
   const Pep& pep = of(as<ofi::FidPep>(fid));
-  if (pep.forked()) return -fi_err::kEOPBADSTATE;
+  if (pep.forked()) return refuse_forked(pep, "fi_getname");
   if (!pep.listens) {
     return pep_refused(pep, "fi_getname", fi_err::kEOPBADSTATE,
                        "a passive endpoint has no address before fi_listen\n  try: fi_listen(pep)");
@@ -249,7 +249,7 @@ int pep_getname(ofi::Fid* fid, void* out, size_t* length) {
 
 int pep_setname(ofi::Fid* fid, void* address, size_t length) {
   Pep& pep = of(as<ofi::FidPep>(fid));
-  if (pep.forked()) return -fi_err::kEOPBADSTATE;
+  if (pep.forked()) return refuse_forked(pep, "fi_setname");
   const Domain& d = of(pep.domain);
   if (pep.listens) return pep_refused(pep, "fi_setname", fi_err::kEOPBADSTATE, "the address is fixed since fi_listen");
   wire::EpAddress found;
@@ -266,7 +266,7 @@ int pep_setname(ofi::Fid* fid, void* address, size_t length) {
 
 int pep_reject(ofi::FidPep* fid, ofi::Fid* handle, const void* param, size_t size) {
   Pep& pep = of(fid);
-  if (pep.forked()) return -fi_err::kEOPBADSTATE;
+  if (pep.forked()) return refuse_forked(pep, "fi_reject");
   if (const int r = refuse_size(pep.fabric->front, "fi_reject", size); r != 0) return r;
   return guarded(pep.fabric->front, Subject::ep_ctrl, "fi_reject", [&] {
     const auto request = pep.fabric->take(handle, pep.listener.get());

@@ -58,7 +58,7 @@ int cntr_flags(const Cntr& c, int command, uint64_t* flags) {
 
 int cntr_control(ofi::Fid* fid, int command, void* arg) {
   const Cntr& c = of(as<ofi::FidCntr>(fid));
-  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  if (c.forked()) return refuse_forked(c, "fi_control");
   if (command == ofi::kGetWait && c.notifier != nullptr) {
     *static_cast<int*>(arg) = c.notifier->fd();
     return 0;
@@ -83,7 +83,10 @@ void make_progress(Cntr& c) {
 
 uint64_t cntr_read(ofi::FidCntr* fid) {
   Cntr& c = of(fid);
-  if (c.forked()) return 0;
+  if (c.forked()) {
+    (void)refuse_forked(c, "fi_cntr_read");
+    return 0;
+  }
   make_progress(c);
   if (nic::ClientMemory* const memory = c.counter->memory(); memory != nullptr) return memory->read(false);
   return c.counter->value();
@@ -91,7 +94,10 @@ uint64_t cntr_read(ofi::FidCntr* fid) {
 
 uint64_t cntr_readerr(ofi::FidCntr* fid) {
   Cntr& c = of(fid);
-  if (c.forked()) return 0;
+  if (c.forked()) {
+    (void)refuse_forked(c, "fi_cntr_readerr");
+    return 0;
+  }
   make_progress(c);
   if (nic::ClientMemory* const memory = c.counter->memory(); memory != nullptr) return memory->read(true);
   return c.counter->errors();
@@ -101,7 +107,7 @@ uint64_t cntr_readerr(ofi::FidCntr* fid) {
 template <typename Change>
 int change(ofi::FidCntr* fid, const char* call, uint64_t value, bool errors, Change&& by) {
   Cntr& c = of(fid);
-  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  if (c.forked()) return refuse_forked(c, call);
   const nic::CounterLimits& limits = c.counter->limits();
   if (value > (errors ? limits.errors_max : limits.value_max)) {
     return refuse(c.domain->fabric->front, Subject::cntr, call, fi_err::kEINVAL,
@@ -127,8 +133,12 @@ int cntr_seterr(ofi::FidCntr* fid, uint64_t n) {
 
 int cntr_wait(ofi::FidCntr* fid, uint64_t threshold, int timeout) {
   Cntr& c = of(fid);
-  if (c.forked()) return -fi_err::kEOPBADSTATE;
-  if (threshold > c.counter->limits().value_max) return -fi_err::kEINVAL;
+  if (c.forked()) return refuse_forked(c, "fi_cntr_wait");
+  if (const uint64_t most = c.counter->limits().value_max; threshold > most) {
+    return cntr_refuse(c, "fi_cntr_wait", fi_err::kEINVAL,
+                       "fi_cntr_wait: " + std::to_string(threshold) +
+                           " is more than the counter holds\n  try: at most " + std::to_string(most));
+  }
   const uint64_t errors = c.counter->errors();
   nic::Domain& domain = *c.domain->domain;
   nic::ClientMemory* const memory = c.counter->memory();
@@ -154,9 +164,9 @@ struct CounterOps {
 
 int set_wb_buffer(ofi::Fid* fid, void* buffer, size_t length) {
   static const char* const call = "set_wb_buffer";
-  if (fid == nullptr || fid->fclass != kClassCntr) return -fi_err::kEINVAL;
+  if (fid == nullptr || fid->fclass != kClassCntr) return refuse_kind(call, fid, "a counter");
   Cntr& c = of(as<ofi::FidCntr>(fid));
-  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  if (c.forked()) return refuse_forked(c, call);
   return guarded(c.domain->fabric->front, Subject::cntr, call, [&] {
     if (buffer == nullptr || length < sizeof(uint64_t)) {
       return cntr_refuse(c, call, fi_err::kEINVAL,
@@ -176,9 +186,9 @@ int set_wb_buffer(ofi::Fid* fid, void* buffer, size_t length) {
 
 int get_mmio_addr(ofi::Fid* fid, void** address, size_t* length) {
   static const char* const call = "get_mmio_addr";
-  if (fid == nullptr || fid->fclass != kClassCntr) return -fi_err::kEINVAL;
+  if (fid == nullptr || fid->fclass != kClassCntr) return refuse_kind(call, fid, "a counter");
   Cntr& c = of(as<ofi::FidCntr>(fid));
-  if (c.forked()) return -fi_err::kEOPBADSTATE;
+  if (c.forked()) return refuse_forked(c, call);
   return guarded(c.domain->fabric->front, Subject::cntr, call, [&] {
     if (address == nullptr || length == nullptr)
       return cntr_refuse(c, call, fi_err::kEINVAL, "get_mmio_addr: room for the address and the length is needed");
@@ -193,8 +203,8 @@ CounterOps g_counter_ops{set_wb_buffer, get_mmio_addr};
 
 int cntr_open_ops(ofi::Fid* fid, const char* name, uint64_t flags, void** ops, void*) {
   const Cntr& c = of(as<ofi::FidCntr>(fid));
-  if (c.forked()) return -fi_err::kEOPBADSTATE;
-  return open_beyond(c.domain->fabric->front, Subject::cntr, c.lease, name, flags, ops, &g_counter_ops, nullptr);
+  if (c.forked()) return refuse_forked(c, "fi_open_ops");
+  return open_beyond(*c.domain->fabric, Subject::cntr, c.lease, name, flags, ops, &g_counter_ops, nullptr);
 }
 
 ofi::FidOps make_cntr_fid_ops() noexcept {
@@ -211,7 +221,7 @@ ofi::CntrOps g_cntr_ops{sizeof(ofi::CntrOps), cntr_read,  cntr_readerr, cntr_add
 
 int open_cntr(ofi::FidDomain* domain_fid, ofi::CntrAttr* attr, ofi::FidCntr** out, void* context) {
   Domain& d = of(domain_fid);
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, "fi_cntr_open");
   return guarded(d.fabric->front, Subject::cntr, "fi_cntr_open", [&] {
     const ofi::CntrAttr none{};
     const ofi::CntrAttr& a = attr != nullptr ? *attr : none;

@@ -39,7 +39,9 @@ int cq_control(ofi::Fid* fid, int command, void* arg) {
     *static_cast<int*>(arg) = cq.wait_obj;
     return 0;
   }
-  return -fi_err::kENOSYS;
+  return refuse(cq.domain->fabric->front, Subject::cq, "fi_control", fi_err::kENOSYS,
+                command == ofi::kGetWait ? "fi_control: the queue has no descriptor\n  try: wait_obj FI_WAIT_FD"
+                                         : "fi_control: a completion queue has FI_GETWAIT and FI_GETWAITOBJ");
 }
 
 // Takes up to `count` entries; -EAVAIL if an error is at the head, -EOVERRUN.
@@ -90,7 +92,7 @@ struct Entries {  // uninitialized
 ssize_t cq_readfrom(ofi::FidCq* fid, void* out, size_t count, ofi::Addr* sources) {
   Cq& cq = of(fid);
   if (cq.forked()) [[unlikely]]
-    return -fi_err::kEOPBADSTATE;
+    return refuse_forked(cq, "fi_cq_read");
   cq.domain->forget_released();
   if (count == 0) [[unlikely]] {  // a call for progress
     cq.domain->domain->software_progress();
@@ -121,7 +123,7 @@ ssize_t cq_read(ofi::FidCq* fid, void* out, size_t count) {
 
 ssize_t cq_sreadfrom(ofi::FidCq* fid, void* out, size_t count, ofi::Addr* sources, const void* cond, int timeout) {
   Cq& cq = of(fid);
-  if (cq.forked()) return -fi_err::kEOPBADSTATE;
+  if (cq.forked()) return refuse_forked(cq, "fi_cq_sread");
   if (cq.wait_obj == kWaitNone) {
     return refuse(cq.domain->fabric->front, Subject::cq, "fi_cq_sread", fi_err::kENOSYS,
                   "fi_cq_sread: the queue was opened with FI_WAIT_NONE\n  try: wait_obj FI_WAIT_UNSPEC");
@@ -169,7 +171,7 @@ void decide(const Cq& cq, nic::CqError* error) {
 
 ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
   Cq& cq = of(fid);
-  if (cq.forked()) return -fi_err::kEOPBADSTATE;
+  if (cq.forked()) return refuse_forked(cq, "fi_cq_readerr");
   return guarded(cq.domain->fabric->front, Subject::cq, "fi_cq_readerr", [&] {
     nic::CqEntry e;
     nic::CqError error;
@@ -207,8 +209,10 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
 
 int cq_signal(ofi::FidCq* fid) {
   Cq& cq = of(fid);
-  if (cq.forked()) return -fi_err::kEOPBADSTATE;
-  if (!cq.signals) return -fi_err::kENOSYS;
+  if (cq.forked()) return refuse_forked(cq, "fi_cq_signal");
+  if (!cq.signals)
+    return refuse(cq.domain->fabric->front, Subject::cq, "fi_cq_signal", fi_err::kENOSYS,
+                  "fi_cq_signal: this provider wakes no reader of a queue\n  try: fi_cq_sread with a time limit");
   cq.cq->signaled.store(true, std::memory_order_seq_cst);
   cq.cq->event.tell();
   cq.domain->host->nic().waiter().wake();
@@ -258,7 +262,7 @@ bool may_sleep(Cq& cq) {
 
 int open_cq(ofi::FidDomain* domain_fid, ofi::CqAttr* attr, ofi::FidCq** out, void* context) {
   Domain& d = of(domain_fid);
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, "fi_cq_open");
   return guarded(d.fabric->front, Subject::cq, "fi_cq_open", [&] {
     const ofi::CqAttr none{};
     const ofi::CqAttr& a = attr != nullptr ? *attr : none;

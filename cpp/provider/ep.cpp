@@ -81,7 +81,7 @@ int ep_bind_eq(ofi::Fid* fid, Ep& ep, Eq& eq, uint64_t flags) {
 int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   fid = &whole(as<ofi::FidEp>(fid))->fid;
   Ep& ep = of(as<ofi::FidEp>(fid));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_ep_bind");
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_ep_bind", [&] {
     Object* object = nullptr;
     switch (to->fclass) {
@@ -152,6 +152,8 @@ namespace {
 
 int ep_op_flags(Ep& ep, int command, void* arg) {
   auto* const flags = static_cast<uint64_t*>(arg);
+  if (flags == nullptr)
+    return ep_refuse(ep, "fi_control", fi_err::kEINVAL, "fi_control: a pointer to the flags is needed");
   const uint64_t side = *flags & (kTransmitFlag | kRecvFlag);
   if (side != kTransmitFlag && side != kRecvFlag) {
     return ep_refuse(ep, "fi_control", fi_err::kEINVAL,
@@ -231,13 +233,13 @@ int ep_set_val(Ep& ep, const ofi::FidVar* var) {
 
 int ep_open_ops(ofi::Fid* fid, const char* name, uint64_t flags, void** ops, void*) {
   const Ep& ep = of(as<ofi::FidEp>(fid));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
-  return open_beyond(ep.domain->fabric->front, Subject::ep_ctrl, ep.lease, name, flags, ops, nullptr, nullptr);
+  if (ep.forked()) return refuse_forked(ep, "fi_open_ops");
+  return open_beyond(*ep.domain->fabric, Subject::ep_ctrl, ep.lease, name, flags, ops, nullptr, nullptr);
 }
 
 int ep_control(ofi::Fid* fid, int command, void* arg) {
   Ep& ep = of(as<ofi::FidEp>(fid));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_control");
   switch (command) {
     case ofi::kEnable:
       return enable_endpoint(of(whole(as<ofi::FidEp>(fid))));
@@ -257,7 +259,7 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
 
 ssize_t ep_cancel(ofi::Fid* fid, void* context) {
   Ep& ep = of(as<ofi::FidEp>(fid));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_cancel");
   const size_t n = ep.ep->cancel(reinterpret_cast<uint64_t>(context));
   ep.domain->forget_released();
   return n == 0 ? -code::kENOENT : 0;
@@ -287,7 +289,7 @@ uint64_t append_attempts(const nic::Endpoint& ep) {
 
 int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
   const Ep& ep = of(whole(as<ofi::FidEp>(fid)));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_getopt");
   if (value == nullptr || length == nullptr)
     return ep_refuse(ep, "fi_getopt", fi_err::kEINVAL, "fi_getopt: room for the value and its length is needed");
   for (const Record& option : ep.rules.all("option")) {
@@ -308,7 +310,7 @@ int ep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
 
 int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t length) {
   Ep& ep = of(whole(as<ofi::FidEp>(fid)));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_setopt");
   if (level != kLevelEndpoint || name != kOptMinMultiRecv)
     return option_beyond(ep, "setopt", "fi_setopt", level, name, value, length);
   size_t bytes = 0;
@@ -329,7 +331,7 @@ int ep_setopt(ofi::Fid* fid, int level, int name, const void* value, size_t leng
 
 int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
   const Ep& ep = of(whole(as<ofi::FidEp>(fid)));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_getname");
   if (!ep.ep->enabled()) {
     return ep_refuse(ep, "fi_getname", fi_err::kEOPBADSTATE,
                      "fi_getname: the endpoint has no address before fi_enable");
@@ -339,7 +341,7 @@ int ep_getname(ofi::Fid* fid, void* address, size_t* length) {
 
 int ep_setname(ofi::Fid* fid, void* address, size_t length) {
   Ep& ep = of(whole(as<ofi::FidEp>(fid)));
-  if (ep.forked()) return -fi_err::kEOPBADSTATE;
+  if (ep.forked()) return refuse_forked(ep, "fi_setname");
   if (!ep.rules.flag("named")) {
     return ep_refuse(ep, "fi_setname", fi_err::kENOSYS,
                      "fi_setname: not supported\n  try: fi_getinfo(node, service, FI_SOURCE)");
@@ -420,7 +422,7 @@ ofi::TaggedOps g_no_tagged = make_no_tagged();
 
 int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out, void* context) {
   Domain& d = of(domain_fid);
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, "fi_endpoint");
   return guarded(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", [&] {
     Record question;
     question.add("ask", "endpoint");

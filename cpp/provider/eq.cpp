@@ -39,7 +39,9 @@ int eq_control(ofi::Fid* fid, int command, void* arg) {
     *static_cast<int*>(arg) = eq.wait_obj;
     return 0;
   }
-  return -fi_err::kENOSYS;
+  return refuse(eq.fabric->front, Subject::eq, "fi_control", fi_err::kENOSYS,
+                command == ofi::kGetWait ? "fi_control: the queue has no descriptor\n  try: wait_obj FI_WAIT_FD"
+                                         : "fi_control: an event queue has FI_GETWAIT and FI_GETWAITOBJ");
 }
 
 // Makes events of the NIC's messages until an event waits. Further messages wait in the NIC, whose queue is bounded.
@@ -57,7 +59,7 @@ void pull(Eq& eq) REQUIRES(eq.lock) {
 // Runs a call that looks for an event, after a round of progress.
 template <typename F>
 ssize_t looking(Eq& eq, const char* call, F&& f) {
-  if (eq.forked()) return -fi_err::kEOPBADSTATE;
+  if (eq.forked()) return refuse_forked(eq, call);
   return guarded(eq.fabric->front, Subject::eq, call, [&]() UNCHECKED {
     std::shared_ptr<host::HostNic> host;
     {
@@ -115,7 +117,7 @@ ssize_t eq_readerr(ofi::FidEq* fid, ofi::EqErrEntry* out, uint64_t flags) {
 
 ssize_t eq_write(ofi::FidEq* fid, uint32_t event, const void* data, size_t size, uint64_t flags) {
   Eq& eq = of(fid);
-  if (eq.forked()) return -fi_err::kEOPBADSTATE;
+  if (eq.forked()) return refuse_forked(eq, "fi_eq_write");
   if (!eq.writable || flags != 0) {
     return refuse(eq.fabric->front, Subject::eq, "fi_eq_write", fi_err::kEINVAL,
                   "fi_eq_write: the queue was opened without FI_WRITE, or there are flags");

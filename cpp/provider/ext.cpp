@@ -1,8 +1,11 @@
 // cpp/provider/ext.cpp: calls beyond libfabric's interface, and struct fi_cxi_dom_ops.
 #include "provider/ext.hpp"
 
+#include <array>
 #include <cstring>
 #include <ctime>
+#include <initializer_list>
+#include <utility>
 
 #include "nic/rx_port.hpp"
 
@@ -23,27 +26,16 @@ struct DomOps {
   int (*enable_optimized_mrs)(ofi::Fid*, bool enable);
 };
 
-void put_result(Argument kind, const Record& answer, void* to) {
-  const uint64_t number = answer.number("value");
-  const std::string_view text = answer.text("text");
-  switch (kind) {
-    case Argument::flag_out:
-      *static_cast<bool*>(to) = number != 0;
-      break;
-    case Argument::number64_out:
-      *static_cast<uint64_t*>(to) = number;
-      break;
-    case Argument::text_out:
-      std::memcpy(to, text.data(), text.size());
-      static_cast<char*>(to)[text.size()] = '\0';
-      break;
-    default:
-      break;
+// Writes the result of a call where the program wants it.
+void put_result(Argument argument, const Record& answer, void* to) {
+  if (argument.type == Argument::Type::text) {
+    const std::string_view text = answer.text("text");
+    std::memcpy(to, text.data(), text.size());
+    static_cast<char*>(to)[text.size()] = '\0';
+  } else {
+    const uint64_t number = answer.number("value");
+    std::memcpy(to, &number, argument.bytes());  // little-endian machines
   }
-}
-
-bool returns(Argument kind) noexcept {
-  return kind == Argument::flag_out || kind == Argument::number64_out || kind == Argument::text_out;
 }
 
 // The form of keys follows a domain's options.
@@ -59,17 +51,19 @@ int ext_refuse(const Front& front, const char* call, int number, std::string_vie
 
 // ---- struct fi_cxi_dom_ops ------------------------------------------------------------------------------------------
 
-// A call of the table on a domain; `take` gets the answer. Only objects of this provider have a front to explain by.
-template <typename Add, typename Take>
-int call_on_domain(ofi::Fid* fid, const char* call, Add&& add, Take&& take) {
-  if (fid == nullptr || fid->fclass != kClassDomain) return -fi_err::kEINVAL;
+using Numbers = std::initializer_list<std::pair<const char*, uint64_t>>;
+
+// A call of the table on a domain, with these numbers; `take` gets the answer.
+template <typename Take>
+int call_on_domain(ofi::Fid* fid, const char* call, Numbers numbers, Take&& take) {
+  if (fid == nullptr || fid->fclass != kClassDomain) return refuse_kind(call, fid, "a domain");
   Domain& d = of(as<ofi::FidDomain>(fid));
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, call);
   const Front& front = d.fabric->front;
   return guarded(front, Subject::domain, call, [&] {
     Record question = question_about("dom_ops", d.lease);
     question.add("call", std::string_view(call));
-    add(question);
+    for (const auto& [name, value] : numbers) question.add(name, value);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front, Subject::domain, call, answer); r != 0) return r;
     follow(d, answer);
@@ -78,55 +72,47 @@ int call_on_domain(ofi::Fid* fid, const char* call, Add&& add, Take&& take) {
   });
 }
 
+// The program may want a part of a result.
+template <typename T>
+void put(T* to, uint64_t value) noexcept {
+  if (to != nullptr) *to = static_cast<T>(value);
+}
+
 int cntr_read(ofi::Fid* fid, unsigned cntr, uint64_t* value, timespec* when) {
-  return call_on_domain(
-      fid, "cntr_read", [&](Record& question) { question.add("cntr", uint64_t{cntr}); },
-      [&](const Record& answer) {
-        constexpr uint64_t kSecond = 1'000'000'000;
-        const uint64_t ns = answer.number("time_ns");
-        if (value != nullptr) *value = answer.number("value");
-        if (when != nullptr) *when = {static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};
-      });
+  return call_on_domain(fid, "cntr_read", {{"cntr", cntr}}, [&](const Record& answer) {
+    constexpr uint64_t kSecond = 1'000'000'000;
+    const uint64_t ns = answer.number("time_ns");
+    put(value, answer.number("value"));
+    if (when != nullptr) *when = {static_cast<time_t>(ns / kSecond), static_cast<long>(ns % kSecond)};
+  });
 }
 
 int topology(ofi::Fid* fid, unsigned* group, unsigned* of_switch, unsigned* port) {
-  return call_on_domain(
-      fid, "topology", [](Record&) {},
-      [&](const Record& answer) {
-        if (group != nullptr) *group = static_cast<unsigned>(answer.number("group_id"));
-        if (of_switch != nullptr) *of_switch = static_cast<unsigned>(answer.number("switch_id"));
-        if (port != nullptr) *port = static_cast<unsigned>(answer.number("port_id"));
-      });
+  return call_on_domain(fid, "topology", {}, [&](const Record& answer) {
+    put(group, answer.number("group_id"));
+    put(of_switch, answer.number("switch_id"));
+    put(port, answer.number("port_id"));
+  });
 }
 
 int get_dwq_depth(ofi::Fid* fid, size_t* depth) {
-  return call_on_domain(
-      fid, "get_dwq_depth", [](Record&) {},
-      [&](const Record& answer) {
-        if (depth != nullptr) *depth = answer.number("value");
-      });
+  return call_on_domain(fid, "get_dwq_depth", {}, [&](const Record& answer) { put(depth, answer.number("value")); });
 }
 
-int set_switch(ofi::Fid* fid, const char* call, bool enable) {
-  return call_on_domain(
-      fid, call, [&](Record& question) { question.add("enable", uint64_t{enable}); }, [](const Record&) {});
-}
-int enable_hybrid_mr_desc(ofi::Fid* fid, bool enable) {
-  return set_switch(fid, "enable_hybrid_mr_desc", enable);
-}
-int enable_mr_match_events(ofi::Fid* fid, bool enable) {
-  return set_switch(fid, "enable_mr_match_events", enable);
-}
-int enable_optimized_mrs(ofi::Fid* fid, bool enable) {
-  return set_switch(fid, "enable_optimized_mrs", enable);
+constexpr std::array<const char*, 3> kSwitches = {"enable_hybrid_mr_desc", "enable_mr_match_events",
+                                                  "enable_optimized_mrs"};
+template <size_t at>
+int set_switch(ofi::Fid* fid, bool enable) {
+  return call_on_domain(fid, kSwitches[at], {{"enable", enable}}, [](const Record&) {});
 }
 
 // As src/weft/providers/cxi/ext.py's ep_get_unexp_msgs. Its result is a number of entries, or a negative error.
 size_t ep_get_unexp_msgs(ofi::FidEp* fid, ofi::CqEntry* entries, size_t count, ofi::Addr* sources, size_t* total) {
   static const char* const call = "ep_get_unexp_msgs";
-  if (fid == nullptr || fid->fid.fclass != kClassEp) return static_cast<size_t>(-fi_err::kEINVAL);
+  if (fid == nullptr || fid->fid.fclass != kClassEp)
+    return static_cast<size_t>(int64_t{refuse_kind(call, fid == nullptr ? nullptr : &fid->fid, "an endpoint")});
   Ep& ep = of(whole(fid));
-  if (ep.forked()) return static_cast<size_t>(-fi_err::kEOPBADSTATE);
+  if (ep.forked()) return static_cast<size_t>(int64_t{refuse_forked(ep, call)});
   const Front& front = ep.domain->fabric->front;
   const int r = guarded(front, Subject::ep_ctrl, call, [&] {
     if (total == nullptr) return ext_refuse(front, call, fi_err::kEINVAL, "room for the number of messages is needed");
@@ -150,65 +136,46 @@ size_t ep_get_unexp_msgs(ofi::FidEp* fid, ofi::CqEntry* entries, size_t count, o
   return static_cast<size_t>(int64_t{r});
 }
 
-DomOps g_dom_ops{cntr_read,           topology,      enable_hybrid_mr_desc,
-                 ep_get_unexp_msgs,   get_dwq_depth, enable_mr_match_events,
-                 enable_optimized_mrs};
+DomOps g_dom_ops{cntr_read, topology, set_switch<0>, ep_get_unexp_msgs, get_dwq_depth, set_switch<1>, set_switch<2>};
 
 }  // namespace
 
 Argument argument_of(int number) noexcept {
-  switch (number) {
-    case own::kSetTclass:
-      return Argument::number32;
-    case own::kSetMsgOrder:
-    case own::kSetRnrMaxRetryTime:
-    case own::kSetReqBufSize:
-      return Argument::number64;
-    case own::kSetMrMatchEvents:
-    case own::kSetOptimizedMrs:
-    case own::kSetProvKeyCache:
-      return Argument::flag;
-    case own::kGetMrMatchEvents:
-    case own::kGetOptimizedMrs:
-    case own::kGetProvKeyCache:
-      return Argument::flag_out;
-    case own::kSetRxMatchMode:
-      return Argument::text;
-    case own::kGetRxMatchMode:
-      return Argument::text_out;
-    case own::kGetReqBufSize:
-      return Argument::number64_out;
-    default:
-      return Argument::unknown;
+  using Type = Argument::Type;
+  struct Row {
+    int number;
+    Argument argument;
+  };
+  static constexpr std::array<Row, 13> kRows = {{{own::kSetTclass, {Type::number32}},
+                                                 {own::kSetMsgOrder, {Type::number64}},
+                                                 {own::kSetRnrMaxRetryTime, {Type::number64}},
+                                                 {own::kSetReqBufSize, {Type::number64}},
+                                                 {own::kGetReqBufSize, {Type::number64, true}},
+                                                 {own::kSetMrMatchEvents, {Type::flag}},
+                                                 {own::kGetMrMatchEvents, {Type::flag, true}},
+                                                 {own::kSetOptimizedMrs, {Type::flag}},
+                                                 {own::kGetOptimizedMrs, {Type::flag, true}},
+                                                 {own::kSetProvKeyCache, {Type::flag}},
+                                                 {own::kGetProvKeyCache, {Type::flag, true}},
+                                                 {own::kSetRxMatchMode, {Type::text}},
+                                                 {own::kGetRxMatchMode, {Type::text, true}}}};
+  for (const Row& row : kRows) {
+    if (row.number == number) return row.argument;
   }
+  return {};
 }
 
-void add_argument(Record* question, Argument kind, const void* from) {
-  if (from == nullptr) return;
-  uint64_t number = 0;
-  switch (kind) {
-    case Argument::flag: {
-      unsigned char byte = 0;  // not a bool: the program may have left any byte there
-      std::memcpy(&byte, from, sizeof(byte));
-      question->add("value", uint64_t{byte != 0});
-      break;
-    }
-    case Argument::number32:
-      std::memcpy(&number, from, sizeof(uint32_t));
-      question->add("value", number);
-      break;
-    case Argument::number64:
-      std::memcpy(&number, from, sizeof(number));
-      question->add("value", number);
-      break;
-    case Argument::text: {
-      const auto* text = static_cast<const char*>(from);
-      question->add("text", std::string_view(text, ::strnlen(text, kTextMax)));
-      break;
-    }
-    default:
-      break;
+void add_argument(Record* question, Argument argument, const void* from) {
+  if (from == nullptr || argument.returns || argument.type == Argument::Type::unknown) return;
+  if (argument.type == Argument::Type::text) {
+    const auto* text = static_cast<const char*>(from);
+    question->add("text", std::string_view(text, ::strnlen(text, kTextMax)));
+    return;
   }
+  uint64_t number = 0;
+  std::memcpy(&number, from, argument.bytes());
+  // A bool is read as a byte: the program may have left any value there.
+  question->add("value", argument.type == Argument::Type::flag ? uint64_t{number != 0} : number);
 }
 
 Record question_about(std::string_view what, uint64_t lease) {
@@ -226,22 +193,23 @@ int control_beyond(const Front& front, Subject subject, uint64_t lease, int comm
   return guarded(front, subject, call, [&] {
     Record question = question_about(names ? std::string_view(call).substr(3) : "control", lease);
     const int number = names ? static_cast<const ofi::FidVar*>(arg)->name : command;
-    const Argument kind = names ? Argument::unknown : argument_of(number);
+    const Argument argument = names ? Argument{} : argument_of(number);
     question.add(names ? "name" : "command", static_cast<uint64_t>(int64_t{number}));
-    add_argument(&question, kind, arg);
+    add_argument(&question, argument, arg);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front, subject, call, answer); r != 0) return r;
     if (domain != nullptr) follow(*domain, answer);
-    if (!returns(kind)) return 0;
+    if (!argument.returns) return 0;
     if (arg == nullptr)
       return refuse(front, subject, call, fi_err::kEINVAL, std::string(call) + ": room for the value is needed");
-    put_result(kind, answer, arg);
+    put_result(argument, answer, arg);
     return 0;
   });
 }
 
-int open_beyond(const Front& front, Subject subject, uint64_t lease, const char* name, uint64_t flags, void** ops,
+int open_beyond(const Fabric& fabric, Subject subject, uint64_t lease, const char* name, uint64_t flags, void** ops,
                 void* table, Domain* domain) {
+  const Front& front = fabric.front;
   return guarded(front, subject, "fi_open_ops", [&] {
     if (name == nullptr || ops == nullptr)
       return refuse(front, subject, "fi_open_ops", fi_err::kEINVAL,
@@ -252,6 +220,7 @@ int open_beyond(const Front& front, Subject subject, uint64_t lease, const char*
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front, subject, "fi_open_ops", answer); r != 0) return r;
     if (domain != nullptr) domain->entry_alone = answer.flag("entry_alone");
+    explain_tables_by(fabric.origin);
     *ops = table;
     return 0;
   });
@@ -259,7 +228,7 @@ int open_beyond(const Front& front, Subject subject, uint64_t lease, const char*
 
 int domain_control(ofi::Fid* fid, int command, void* arg) {
   Domain& d = of(as<ofi::FidDomain>(fid));
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, "fi_control");
   if (command == ofi::kQueueWork || command == ofi::kFlushWork) {
     return ext_refuse(d.fabric->front, "fi_control", fi_err::kENOSYS, "C programs have no deferred work here");
   }
@@ -268,13 +237,13 @@ int domain_control(ofi::Fid* fid, int command, void* arg) {
 
 int domain_open_ops(ofi::Fid* fid, const char* name, uint64_t flags, void** ops, void*) {
   Domain& d = of(as<ofi::FidDomain>(fid));
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
-  return open_beyond(d.fabric->front, Subject::domain, d.lease, name, flags, ops, &g_dom_ops, &d);
+  if (d.forked()) return refuse_forked(d, "fi_open_ops");
+  return open_beyond(*d.fabric, Subject::domain, d.lease, name, flags, ops, &g_dom_ops, &d);
 }
 
 int domain_set_ops(ofi::Fid* fid, const char* name, uint64_t flags, void* ops, void*) {
   const Domain& d = of(as<ofi::FidDomain>(fid));
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, "fi_set_ops");
   const Front& front = d.fabric->front;
   return guarded(front, Subject::domain, "fi_set_ops", [&] {
     if (name == nullptr)

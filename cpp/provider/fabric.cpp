@@ -67,13 +67,15 @@ int open_fabric(const Front& front, ofi::FabricAttr* attr, ofi::FidFabric** out,
     shell->fid.ops = &g_fabric_ops;
     shell->fid.api_version = attr->api_version;  // libfabric sets it again
     shell->of.front = front;
+    shell->of.origin = &front;
     if (attr->name != nullptr) shell->of.name = attr->name;
     *out = &shell.release()->fid;
     return 0;
   });
 }
 
-void cleanup(const Front&) {
+void cleanup(const Front& front) {
+  front_ends(front);
   end_nic();
   Helper::of_process().close();
 }

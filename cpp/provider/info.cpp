@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "provider/objects.hpp"
 
 namespace weft::provider {
 
@@ -134,12 +135,19 @@ void* copy_bytes(std::string_view bytes) noexcept {
 
 // ---- struct fid_nic -------------------------------------------------------------------------------------------------
 
+// The provider's attributes: struct cxip_nic_attr.
+struct NicProvAttr {
+  uint32_t version, addr, default_rgroup_id, default_vni;
+};
+
 // libfabric closes an fi_info's NIC with the fi_info, and copies it by FI_DUP.
 struct InfoNic {
   ofi::FidNic fid{};
   ofi::DeviceAttr device{};
   ofi::BusAttr bus{};
   ofi::LinkAttr link{};
+  NicProvAttr prov{};
+  const Front* front = nullptr;
 };
 
 int nic_close(ofi::Fid* fid) {
@@ -177,9 +185,32 @@ char* copy_text_or_null(const char* text) noexcept {
   return text == nullptr ? nullptr : copy_text(text);
 }
 
+void take_prov(InfoNic* nic, const Record& from) noexcept {
+  if (!from.has("nic.prov.version")) return;
+  const auto number = [&](const char* name) { return static_cast<uint32_t>(from.number(name)); };
+  nic->prov = {number("nic.prov.version"), number("nic.prov.addr"), number("nic.prov.default_rgroup_id"),
+               number("nic.prov.default_vni")};
+  nic->fid.prov_attr = &nic->prov;
+}
+
+// A command of the provider: FI_OPT_CXI_NIC_REFRESH_ATTR.
+int nic_command(InfoNic* nic, int command) {
+  return guarded(*nic->front, Subject::core, "fi_control", [&] {
+    Record question;
+    question.add("ask", "nic_control");
+    question.add("provider", nic->front->name);
+    if (nic->device.name != nullptr) question.add("name", std::string_view(nic->device.name));
+    question.add("command", static_cast<uint64_t>(int64_t{command}));
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(*nic->front, Subject::core, "fi_control", answer); r != 0) return r;
+    take_prov(nic, answer);
+    return 0;
+  });
+}
+
 int nic_control(ofi::Fid* fid, int command, void* arg) {
-  if (command != ofi::kDup) return -fi_err::kENOSYS;
-  const auto* const nic = reinterpret_cast<const InfoNic*>(fid);
+  auto* const nic = reinterpret_cast<InfoNic*>(fid);
+  if (command != ofi::kDup) return nic_command(nic, command);
   InfoNic* const copy = empty_nic();
   if (copy == nullptr) return -fi_err::kENOMEM;
   const ofi::DeviceAttr& d = nic->device;
@@ -188,11 +219,14 @@ int nic_control(ofi::Fid* fid, int command, void* arg) {
   copy->bus = nic->bus;
   copy->link = {copy_text_or_null(nic->link.address), nic->link.mtu, nic->link.speed, nic->link.state,
                 copy_text_or_null(nic->link.network_type)};
+  copy->front = nic->front;
+  copy->prov = nic->prov;
+  if (nic->fid.prov_attr != nullptr) copy->fid.prov_attr = &copy->prov;
   *static_cast<ofi::Fid**>(arg) = &copy->fid.fid;
   return 0;
 }
 
-InfoNic* nic_of(const Record& offer) {
+InfoNic* nic_of(const Front& front, const Record& offer) {
   if (!offer.has("nic.name")) return nullptr;
   InfoNic* const nic = empty_nic();
   if (nic == nullptr) return nullptr;
@@ -202,6 +236,8 @@ InfoNic* nic_of(const Record& offer) {
   nic->bus.bus_type = static_cast<int>(offer.number("nic.bus_type"));
   nic->link = {text("nic.address"), offer.number("nic.mtu"), offer.number("nic.speed"),
                static_cast<int>(offer.number("nic.state")), text("nic.network_type")};
+  nic->front = &front;
+  take_prov(nic, offer);
   return nic;
 }
 
@@ -267,7 +303,7 @@ ofi::Info* info_of(const Front& front, const Record& offer) {
             put("domain.auth_key", reinterpret_cast<void**>(&info->domain->auth_key), &info->domain->auth_key_size) &&
             put("ep.auth_key", reinterpret_cast<void**>(&info->ep->auth_key), &info->ep->auth_key_size);
   if (ok) {
-    InfoNic* const nic = nic_of(offer);
+    InfoNic* const nic = nic_of(front, offer);
     info->nic = nic == nullptr ? nullptr : &nic->fid;
     ok = nic != nullptr || !offer.has("nic.name");
   }

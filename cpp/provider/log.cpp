@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -15,10 +17,36 @@ namespace weft::provider {
 namespace {
 
 constexpr int kWarn = 0;
+std::atomic<const Front*> g_of_tables{nullptr};
 
 const char* explain_file() noexcept {
   static const char* const file = std::getenv("WEFT_EXPLAIN");
   return file != nullptr && *file != '\0' ? file : nullptr;
+}
+
+// By the numbers of libfabric's classes.
+const char* name_of_class(size_t fclass) noexcept {
+  static constexpr std::array<const char*, 19> kNames = {nullptr,
+                                                         "a fabric",
+                                                         "a domain",
+                                                         "an endpoint",
+                                                         "an endpoint",
+                                                         nullptr,
+                                                         nullptr,
+                                                         nullptr,
+                                                         nullptr,
+                                                         "a passive endpoint",
+                                                         nullptr,
+                                                         "an address vector",
+                                                         "a region",
+                                                         "an event queue",
+                                                         "a completion queue",
+                                                         "a counter",
+                                                         nullptr,
+                                                         nullptr,
+                                                         "a connection request"};
+  const char* const found = fclass < kNames.size() ? kNames[fclass] : nullptr;
+  return found != nullptr ? found : "no object of libfabric";
 }
 
 }  // namespace
@@ -56,6 +84,28 @@ int refuse(const Front& front, Subject subject, const char* call, int code, std:
 int refused(const Front& front, Subject subject, const char* call, const Record& answer) noexcept {
   const auto code = static_cast<int>(answer.number("errno"));
   return code == 0 ? 0 : refuse(front, subject, call, code, answer.text("text"));
+}
+
+void explain_tables_by(const Front* origin) noexcept {
+  g_of_tables.store(origin, std::memory_order_release);
+}
+
+void front_ends(const Front& origin) noexcept {
+  const Front* ended = &origin;
+  (void)g_of_tables.compare_exchange_strong(ended, nullptr);
+}
+
+int refuse_kind(const char* call, const ofi::Fid* got, const char* takes) noexcept {
+  const Front* const front = g_of_tables.load(std::memory_order_acquire);
+  if (front != nullptr && explains(*front, Subject::core)) {
+    try {
+      explain(*front, Subject::core, call,
+              std::string(call) + ": the object is " + (got == nullptr ? "NULL" : name_of_class(got->fclass)) +
+                  "\n  try: " + takes + " that is open");
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  return -fi_err::kEINVAL;
 }
 
 }  // namespace weft::provider

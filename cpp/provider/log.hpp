@@ -20,4 +20,11 @@ int refuse(const Front& front, Subject subject, const char* call, int code, std:
 // The same for an answer of the policy helper; 0: the answer is no refusal.
 int refused(const Front& front, Subject subject, const char* call, const Record& answer) noexcept;
 
+// A call of a table that fi_open_ops gave may name no object of Weft, and so no front: the front by which such a call
+// is explained, until the front ends.
+void explain_tables_by(const Front* origin) noexcept;
+void front_ends(const Front& origin) noexcept;
+// The refusal of such a call: what it got, and what it takes.
+int refuse_kind(const char* call, const ofi::Fid* got, const char* takes) noexcept;
+
 }  // namespace weft::provider

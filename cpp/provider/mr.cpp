@@ -109,7 +109,7 @@ int mr_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   auto* const shell = reinterpret_cast<MrShell*>(fid);
   Mr& mr = shell->of;
   Domain& d = *mr.domain;
-  if (mr.forked()) return -fi_err::kEOPBADSTATE;
+  if (mr.forked()) return refuse_forked(mr, "fi_mr_bind");
   return guarded(d.fabric->front, Subject::mr, "fi_mr_bind", [&] {
     if (to->fclass == kClassEp) {
       Ep& ep = of(whole(as<ofi::FidEp>(to)));
@@ -148,8 +148,12 @@ int mr_control(ofi::Fid* fid, int command, void*) {
   auto* const shell = reinterpret_cast<MrShell*>(fid);
   Mr& mr = shell->of;
   Domain& d = *mr.domain;
-  if (mr.forked()) return -fi_err::kEOPBADSTATE;
-  if (command != ofi::kEnable) return -fi_err::kENOSYS;
+  if (mr.forked()) return refuse_forked(mr, "fi_control");
+  if (command != ofi::kEnable) {
+    return mr_refuse(
+        d, "fi_control", fi_err::kENOSYS,
+        "fi_control: a region has no command " + std::to_string(command) + "\n  try: FI_ENABLE (fi_mr_enable)");
+  }
   if (mr.region->enabled()) return 0;
   if (mr.bound == nullptr && d.domain->config().regions.needs_bind && (d.mr_mode & kModeEndpoint) != 0) {
     return mr_refuse(d, "fi_mr_enable", fi_err::kEINVAL,
@@ -208,7 +212,7 @@ int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64
 
 int register_memory(ofi::Fid* domain_fid, const char* call, const ofi::MrAttr& a, uint64_t flags, ofi::FidMr** out) {
   Domain& d = of(as<ofi::FidDomain>(domain_fid));
-  if (d.forked()) return -fi_err::kEOPBADSTATE;
+  if (d.forked()) return refuse_forked(d, call);
   return guarded(d.fabric->front, Subject::mr, call, [&] {
     const bool remote = (a.access & kRemote) != 0;
     uint64_t key = a.requested_key;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -71,6 +72,7 @@ struct Request {
 
 struct Fabric : Object {
   Front front;
+  const Front* origin = nullptr;  // the front's own, which lives as long as the front is loaded
   std::string name;
   RankedMutex<lock_rank::kProviderRequests> requests_lock;
   std::unordered_map<const ofi::Fid*, std::unique_ptr<Request>> requests GUARDED_BY(requests_lock);
@@ -122,6 +124,7 @@ struct Domain : Object {
 struct Av : Object {
   Domain* domain = nullptr;
   std::shared_ptr<nic::AddressVector> av;
+  bool user_ids = false;  // FI_AV_USER_ID
 };
 
 // An empty poll of a C program takes 10 to 20 ns: it yields after 1 us on a core shared with threads
@@ -369,6 +372,33 @@ Ops stubs(F Ops::*... members) noexcept {
   return ops;
 }
 ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept;
+
+// The front that explains an object's refusals.
+template <typename Of>
+const Front& front_of(const Of& object) noexcept {
+  if constexpr (requires { object.fabric->front; }) {
+    return object.fabric->front;
+  } else {
+    return object.domain->fabric->front;
+  }
+}
+template <typename Of>
+constexpr Subject subject_of() noexcept {
+  if constexpr (std::is_same_v<Of, Domain>) return Subject::domain;
+  if constexpr (std::is_same_v<Of, Av>) return Subject::av;
+  if constexpr (std::is_same_v<Of, Cq>) return Subject::cq;
+  if constexpr (std::is_same_v<Of, Cntr>) return Subject::cntr;
+  if constexpr (std::is_same_v<Of, Eq>) return Subject::eq;
+  if constexpr (std::is_same_v<Of, Mr>) return Subject::mr;
+  return Subject::ep_ctrl;
+}
+
+// Cold: the refusal of a call on an object that the parent of this process has opened.
+[[gnu::noinline, gnu::cold]] int refuse_forked(const Front& front, Subject subject, const char* call) noexcept;
+template <typename Of>
+int refuse_forked(const Of& object, const char* call) noexcept {
+  return refuse_forked(front_of(object), subject_of<Of>(), call);
+}
 
 // Runs a call that may throw; the number of the error, explained.
 template <typename F>

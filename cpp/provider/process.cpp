@@ -77,6 +77,19 @@ void end_nic() noexcept {
   }
 }
 
+int refuse_forked(const Front& front, Subject subject, const char* call) noexcept {
+  if (explains(front, subject)) {
+    try {
+      explain(front, subject, call,
+              std::string(call) +
+                  ": the object belongs to the process that forked this one\n  rule: a NIC and everything on it stay "
+                  "with the process that opened them\n  try: open a fabric and its objects in the child");
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  return -fi_err::kEOPBADSTATE;
+}
+
 ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept {
   ofi::FidOps ops = stubs(&ofi::FidOps::close, &ofi::FidOps::bind, &ofi::FidOps::control, &ofi::FidOps::ops_open,
                           &ofi::FidOps::tostr, &ofi::FidOps::ops_set);

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -100,3 +100,53 @@ def run(
     done = patience.run([str(program), *arguments], PROGRAM_S, env=dict(env))
     assert status is None or done.returncode == status, done.stdout + done.stderr
     return done
+
+
+def service(env: Mapping[str, str], vni: int = 7, **limits: int) -> str:
+    """The number of a new CXI service that allows a VNI, with these limits."""
+    more = [word for name, most in limits.items() for word in ("--limit", f"{name}={most}")]
+    command = [sys.executable, "-m", "weft", "service", "create", "--vni", str(vni), *more]
+    return patience.run(command, PROGRAM_S, check=True, env=dict(env)).stdout.strip()
+
+
+def of_service(env: Mapping[str, str], **limits: int) -> dict[str, str]:
+    """The variables by which a program uses a new CXI service with these limits."""
+    number = service(env, 1, **limits)
+    return {"SLINGSHOT_VNIS": "1", "SLINGSHOT_DEVICES": "cxi0", "SLINGSHOT_SVC_IDS": number}
+
+
+def helpers(run: Path) -> list[int]:
+    """The processes of the policy helpers whose sockets are in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:  # the process has ended
+            continue
+        if b"weft.policyhost" in words and any(one.startswith(f"{run}/weft/".encode()) for one in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+End = tuple[Sequence[str], Sequence[str], Mapping[str, str]]
+"""One end of fi_pingpong: the words before the program, its arguments, its environment."""
+
+
+def pingpong(provider: str, kind: str, rounds: int, server: End, client: End) -> None:
+    """Run fi_pingpong over a provider with endpoints of a kind ("rdm", "msg"): all sizes, the data checked."""
+    tool = need_tool("fi_pingpong")
+    common = [tool, "-p", provider, "-e", kind, "-c", "-I", str(rounds), "-S", "all"]
+    before, arguments, env = server
+    with subprocess.Popen([*before, *common, *arguments], env=env, stdout=subprocess.PIPE, text=True) as serving:
+        before, arguments, env = client
+        try:
+            for _ in range(50):  # until the server listens
+                done = patience.run([*before, *common, *arguments], PROGRAM_S, env=dict(env))
+                if done.returncode == 0 or serving.poll() is not None:
+                    break
+            out, _ = patience.communicate(serving, PROGRAM_S)
+        finally:
+            serving.kill()
+    assert done.returncode == 0, done.stderr
+    assert serving.returncode == 0
+    assert {"64", "1k", "1m", "6m"} <= {line.split()[0] for line in out.splitlines() if line.split()}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
-from tests import patience
 from tests.provider import support
 
 SAME = {"msg": "tcp", "tagged": "tcp", "rma": "tcp", "atomic": "tcp", "alias": "sockets"}  # and libfabric's provider
@@ -91,6 +89,43 @@ def test_queues_counters_vectors_and_refusals_have_their_numbers(programs: Path,
     assert out == EXPECTED.format(waiting=WAITING, no_capability=no_capability)
 
 
+ADDRESSES = """weft://3/4/5: weft://3/4/5
+weft://3/65535/5: weft://3/65535/5
+weft://3/65536/5: none
+weft://3/4: none
+weft://3/4/5/6: none
+tcp://3/4/5: none
+weft://127.0.0.1:7000/1/2/3: weft://127.0.0.1:7000/1/2/3
+weft://127.0.0.1:65535/2147483647/65535/4294967295: weft://127.0.0.1:65535/2147483647/65535/4294967295
+weft://127.0.0.1:65536/1/2/3: none
+weft://127.0.0.1:0/1/2/3: none
+weft://127.0.0.1:/1/2/3: none
+weft://127.0.0.1:7000x/1/2/3: none
+weft://127.0.0.1:7000/2147483648/2/3: none
+weft://127.0.0.1:7000/1/65536/3: none
+weft://127.0.0.1:7000/1/2/4294967296: none
+weft://127.0.0.1:7000/1/2/3/4: none
+weft://127.0.0.1:7000/1/2/: none
+weft://127.0.0.1:7000/1/2: none
+weft://127.0.0.1:7000/1: none
+weft://127.0.0.1:7000: weft://127.0.0.1:7000/0/1/7000
+weft://[::1]:7000/1/2/3: weft://[::1]:7000/1/2/3
+weft://[]:7000/1/2/3: none
+fi_av_insertsvc(weft0, 77): weft://0/1/77
+fi_av_insertsvc(0, 78): weft://0/1/78
+fi_av_insertsvc(127.0.0.1:7000, 79): weft://127.0.0.1:7000/0/1/79
+fi_av_insertsvc(NULL, NULL): Invalid argument
+fi_av_insertsvc(weft0, many): Cannot assign requested address
+fi_av_insertsym: Function not implemented
+closed
+"""
+
+
+def test_addresses_are_taken_within_their_limits(programs: Path, library: str) -> None:
+    program = support.compiled("addresses", programs)
+    assert support.run(program, "weft", env=support.environment("weft", library)).stdout == ADDRESSES
+
+
 def test_two_processes_exchange_messages_until_they_end(programs: Path, library: str, provider: str) -> None:
     out = support.run(
         support.compiled("peer", programs), provider, "ends", env=support.environment(provider, library)
@@ -126,21 +161,8 @@ def test_refused_call_is_explained_in_the_log(programs: Path, provider: str) -> 
 
 @pytest.mark.parametrize(("provider", "kind"), [("cxi", "rdm"), ("weft", "rdm"), ("weft", "msg")])
 def test_fi_pingpong_moves_and_checks_messages_of_all_sizes(provider: str, kind: str) -> None:
-    tool = support.need_tool("fi_pingpong")
     env = support.environment(provider)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    common = [tool, "-p", provider, "-e", kind, "-c", "-I", "10", "-S", "all"]
-    with subprocess.Popen([*common, "-B", port], env=env, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            for _ in range(50):  # until the server listens
-                client = patience.run([*common, "-P", port, "127.0.0.1"], support.PROGRAM_S, env=env)
-                if client.returncode == 0 or server.poll() is not None:
-                    break
-            out, _ = patience.communicate(server, support.PROGRAM_S)
-        finally:
-            server.kill()
-    assert client.returncode == 0, client.stderr
-    assert server.returncode == 0
-    assert {"64", "1k", "1m", "6m"} <= {line.split()[0] for line in out.splitlines() if line.split()}
+    support.pingpong(provider, kind, 10, server=([], ["-B", port], env), client=([], ["-P", port, "127.0.0.1"], env))

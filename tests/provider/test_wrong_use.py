@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
+import signal
 from pathlib import Path
 
-import pytest
-from tests import patience
 from tests.provider import support
+from tests.provider.far import Far
 
 REFUSED = """fi_domain, a service that is not there: Invalid argument
 fi_domain, a VNI that the service does not allow: Invalid argument
@@ -22,6 +21,7 @@ fi_write to a region that is not enabled: Input/output error
 a region with a key in use: Required key not available
 fi_write past the end: Input/output error
 fi_read without the right: Input/output error
+fi_cq_readerr: 8 bytes, behind
 fi_write, a key of 64 bits: Key was rejected by service
 fi_write: no error
 fi_close of the domain first: Device or resource busy
@@ -44,19 +44,37 @@ EXPLAINED = [
 ]
 
 
-@pytest.fixture
-def service() -> str:
-    """A service that allows VNI 7 and has room for two queues and one list entry."""
-    command = [sys.executable, "-m", "weft", "service", "create", "--vni", "7", "--limit", "eqs=2", "--limit", "les=1"]
-    done = patience.run(command, support.PROGRAM_S, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_wrong_calls_are_refused_by_number_and_explained(programs: Path, library: str, service: str) -> None:
+def test_wrong_calls_are_refused_by_number_and_explained(programs: Path, library: str) -> None:
     program = support.compiled("wrong", programs)
     env = support.environment("cxi", library, FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi")
-    done = support.run(program, "cxi", service, env=env)
+    done = support.run(program, "cxi", support.service(env, eqs=2, les=1), env=env)
     assert done.stdout == REFUSED
     for text in EXPLAINED:
         assert text in done.stderr
+
+
+AGAIN = """fi_close of a counter with a region: Device or resource busy
+a second counter: {no_counter}
+regions: {regions}
+closed
+"""
+
+
+def test_closed_objects_give_back_what_they_took_of_a_service(programs: Path, library: str) -> None:
+    program = support.compiled("again", programs)
+    env = support.environment("cxi", library)
+    done = support.run(program, "cxi", support.service(env, eqs=1, cts=1, les=16), env=env)
+    assert done.stdout == AGAIN.format(no_counter="Invalid resource domain", regions=13)
+
+
+def test_killed_program_gives_back_what_it_had_of_a_service(programs: Path, tmp_path: Path) -> None:
+    """Its policy helper died with it: the next program's asks who lives. Two programs do not fit at once."""
+    env = support.environment("cxi", XDG_RUNTIME_DIR=str(tmp_path), FI_LOG_LEVEL="warn")
+    env |= support.of_service(env, les=7)
+    command = [str(support.compiled("far", programs)), "cxi", "1", "ends"]
+    for turn in range(2):
+        one = Far(command, env, tmp_path / f"stderr {turn}")
+        assert one.line().startswith("me "), one.said()
+        (helper,) = support.helpers(tmp_path)
+        os.kill(helper, signal.SIGKILL)
+        one.close()

@@ -60,12 +60,15 @@ class Client:
         self._last = secrets.randbits(62)  # random, so that a number of an earlier helper is unknown here
         self._questions: dict[str, Callable[[Record], _Answer]] = {
             "getinfo": _getinfo,
+            "nic_control": _nic_control,
             "domain": self._domain,
             "endpoint": self._endpoint,
             "passive_ep": self._passive_ep,
             "cq": self._cq,
             "cntr": self._cntr,
             "av": self._av,
+            "insertsvc": self._insertsvc,
+            "insertsym": self._insertsym,
             "eq": self._eq,
             "bind": self._bind,
             "enable": self._enable,
@@ -176,6 +179,16 @@ class Client:
         av = self._held(asked).av_open(name=asked.text("name"), **{name: asked.number(name) for name in names})
         return {"lease": self._keep(av), "type": int(av.type)}
 
+    def _insertsvc(self, asked: Record) -> _Answer:
+        """The address of a node and a service; the client inserts it."""
+        av = self._held(asked)
+        found = av.insertsvc(asked.text("node"), asked.text("service"), asked.number("flags"))
+        return {"address": infos.address_bytes(av.lookup(found))}
+
+    def _insertsym(self, asked: Record) -> _Answer:
+        self._held(asked).insertsym(asked.text("node"), 1, asked.text("service"))
+        return {}
+
     def _eq(self, asked: Record) -> _Answer:
         info = fi.FabricAttr(name=asked.text("fabric"), prov_name=asked.text("provider"))
         fabric = fi.Fabric(info)
@@ -257,6 +270,20 @@ def _getinfo(asked: Record) -> _Answer:
         asked.number("flags"),
     )
     return {"offer": [infos.record_of(info) for info in found], "pid": os.getpid()}
+
+
+def _nic_control(asked: Record) -> _Answer:
+    """fi_control of an Info's NIC: the attributes that the provider changes."""
+    provider, name = asked.text("provider") or "", asked.text("name")
+    every = of_provider(provider, fi.VERSION(2, 1), None, None, 0, None)
+    nic = next((info.nic for info in every if info.nic is not None and info.nic.name == name), None)
+    if nic is None:
+        raise errors.NoDevice(f"nic.control: {provider} has no NIC {name} any more\n  try: `weft device list`")
+    control = getattr(nic.prov_attr, "control", None)
+    if control is None:
+        raise errors.NoSys(f"nic.control: a NIC of {provider} has no commands")
+    control(_signed(asked.number("command")), None)
+    return infos.record_of_prov(nic.prov_attr)
 
 
 def offers(

@@ -11,13 +11,14 @@ from typing import Any
 from ..fi.attrs import Info, NicAttr
 from .records import Record, Value
 
-__all__ = ["NUMBERS", "TEXTS", "info_of", "record_of"]
+__all__ = ["NUMBERS", "TEXTS", "info_of", "record_of", "record_of_prov"]
 
 _PARTS = ("tx", "rx", "ep", "domain", "fabric")
 _TEXTS = {"domain": ("name",), "fabric": ("name", "prov_name")}
 _KEYS = ("ep", "domain")  # the parts with an authorization key
 _NOT_NUMBERS = {"domain", "fabric", "name", "prov_name", "auth_key", "auth_key_size"}
 _NIC_NUMBERS = ("bus_type", "mtu", "speed", "state")
+_NIC_PROV = ("version", "addr", "default_rgroup_id", "default_vni")
 _NIC_TEXTS = tuple(one.name for one in dataclasses.fields(NicAttr) if one.name not in (*_NIC_NUMBERS, "prov_attr"))
 
 
@@ -56,7 +57,13 @@ def record_of(info: Info) -> dict[str, Value]:
             found[f"nic.{name}"] = getattr(info.nic, name)
         for name in _NIC_NUMBERS:
             found[f"nic.{name}"] = int(getattr(info.nic, name))
+        found |= record_of_prov(info.nic.prov_attr)
     return found
+
+
+def record_of_prov(attr: Any) -> dict[str, Value]:
+    """The record of a provider's attributes of a NIC, struct cxip_nic_attr; empty: the NIC has none."""
+    return {} if attr is None else {f"nic.prov.{name}": getattr(attr, name) for name in _NIC_PROV}
 
 
 def address_bytes(address: Any) -> bytes | None:

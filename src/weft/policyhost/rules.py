@@ -59,6 +59,7 @@ def domain(of: Domain) -> _Fields:
         "mr_mode": of.attr.mr_mode,
         "mr.iov_limit": of.attr.mr_iov_limit,
         "mr.flags": policy.regions.flags,
+        "av.insert_flags": policy.vectors.insert_flags,
         "av.remove_ignores": int(policy.vectors.remove_unknown == "ignore"),
         "asks_outcome": int(policy.credential.service != 0),
         **_resources(of),

@@ -1,35 +1,8 @@
 /* The extensions of the provider cxi (fi_cxi(7), "CXI EXTENSIONS"): calls of domains and counters by fi_open_ops, options
- * by fi_control and fi_set_val. The declarations are this program's own: a system's libfabric has no fi_cxi_ext.h. */
-#include <stdbool.h>
-#include <time.h>
+ * by fi_control and fi_set_val, user ids of peers. */
 #include <unistd.h>
 
-#include "pair.h"
-
-struct dom_ops {
-  int (*cntr_read)(struct fid*, unsigned cntr, uint64_t* value, struct timespec* when);
-  int (*topology)(struct fid*, unsigned* group, unsigned* of_switch, unsigned* port);
-  int (*enable_hybrid_mr_desc)(struct fid*, bool enable);
-  size_t (*ep_get_unexp_msgs)(struct fid_ep*, struct fi_cq_tagged_entry*, size_t count, fi_addr_t*, size_t* total);
-  int (*get_dwq_depth)(struct fid*, size_t* depth);
-  int (*enable_mr_match_events)(struct fid*, bool enable);
-  int (*enable_optimized_mrs)(struct fid*, bool enable);
-};
-struct cntr_ops {
-  int (*set_wb_buffer)(struct fid*, void* buffer, size_t length);
-  int (*get_mmio_addr)(struct fid*, void** address, size_t* length);
-};
-enum { kAdd = 0, kAddErr = 8, kReset = 16 }; /* words of a counter's page */
-enum {
-  kFirst = -(0xccc << 16),
-  kSetTclass = kFirst,
-  kSetMatchEvents = kFirst + 3,
-  kGetMatchEvents = kFirst + 4,
-  kSetOptimized = kFirst + 5,
-  kGetOptimized = kFirst + 6,
-  kSetMatchMode = kFirst + 10,
-  kGetMatchMode = kFirst + 11,
-};
+#include "cxi_ext.h"
 
 static void of_domain(void) {
   static const char* const names[] = {"dom_ops_v1", "dom_ops_v6", "dom_ops_v7"};
@@ -76,8 +49,14 @@ static void of_domain(void) {
   for (size_t i = 0; i < n && i < 4; ++i) printf("  tag %" PRIu64 ", %zu bytes\n", entries[i].tag, entries[i].len);
   n = ops->ep_get_unexp_msgs(b->ep, entries, 1, sources, &total);
   printf("unexpected, room for one: %zu of %zu\n", n, total);
-  n = ops->ep_get_unexp_msgs(b->ep, NULL, 0, NULL, &total);
+  n = ops->ep_get_unexp_msgs(b->ep, NULL, 4, sources, &total);
   printf("unexpected, number alone: %zu of %zu\n", n, total);
+  n = ops->ep_get_unexp_msgs(b->ep, entries, 4, NULL, &total);
+  printf("unexpected, without senders: %zu of %zu\n", n, total);
+  struct fid_ep* idle;
+  MUST(fi_endpoint(domain, info, &idle, NULL));
+  refused("unexpected, not enabled", (long)ops->ep_get_unexp_msgs(idle, entries, 4, sources, &total));
+  MUST(fi_close(&idle->fid));
   refused("unexpected, no number", (long)ops->ep_get_unexp_msgs(b->ep, entries, 4, sources, NULL));
   refused("unexpected of nothing", (long)ops->ep_get_unexp_msgs(NULL, entries, 4, sources, &total));
 }
@@ -130,6 +109,9 @@ static void copy(void) {
 static void options(void) {
   struct copies copies = {sizeof(copies), copy, copy};
   MUST(fi_set_ops(&domain->fid, "hmem_override_ops", 0, &copies, NULL));
+  copies.size = sizeof(copies) - 1;
+  refused("copies, a table that is short", fi_set_ops(&domain->fid, "hmem_override_ops", 0, &copies, NULL));
+  copies.size = sizeof(copies);
   copies.to = NULL;
   refused("copies, one of two", fi_set_ops(&domain->fid, "hmem_override_ops", 0, &copies, NULL));
   refused("copies, none", fi_set_ops(&domain->fid, "hmem_override_ops", 0, NULL, NULL));
@@ -206,12 +188,78 @@ static void match_mode(void) {
   MUST(fi_close(&other->fid));
 }
 
+/* struct fi_ops_av since 1.20; the vector of FI_AV_USER_ID. */
+struct ops_av {
+  size_t size;
+  void* others[7];
+  int (*insert_auth_key)(struct fid_av*, const void*, size_t, fi_addr_t*, uint64_t);
+  int (*lookup_auth_key)(struct fid_av*, fi_addr_t, void*, size_t*);
+  int (*set_user_id)(struct fid_av*, fi_addr_t, fi_addr_t, uint64_t);
+};
+static int set_id(struct fid_av* av, fi_addr_t address, fi_addr_t id, uint64_t flags) {
+  struct ops_av* ops = (struct ops_av*)av->ops;
+  return ops->size < sizeof(*ops) ? -FI_ENOSYS : ops->set_user_id(av, address, id, flags);
+}
+
+static void user_ids(void) {
+  struct fid_av* av;
+  struct fid_ep* ep;
+  struct fid_cq* cq;
+  struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .size = 16, .wait_obj = FI_WAIT_NONE};
+  struct fi_av_attr attr = {.type = FI_AV_TABLE, .flags = FI_AV_USER_ID};
+  char name[512];
+  size_t size = sizeof(name);
+  static char out[8], in[8];
+  fi_addr_t self = 0, source = 0;
+  refused("fi_av_set_user_id without FI_AV_USER_ID", set_id(sides[A].av, sides[A].peer, 4711, 0));
+  struct fid_domain* other;
+  struct fi_info* asked = fi_dupinfo(info);
+  asked->domain_attr->caps |= FI_AV_USER_ID;
+  MUST(fi_domain(fabric, asked, &other, NULL));
+  MUST(fi_av_open(other, &attr, &av, NULL));
+  MUST(fi_cq_open(other, &cq_attr, &cq, NULL));
+  MUST(fi_endpoint(other, asked, &ep, NULL));
+  MUST(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+  MUST(fi_ep_bind(ep, &av->fid, 0));
+  MUST(fi_enable(ep));
+  MUST(fi_getname(&ep->fid, name, &size));
+  fi_addr_t given = 4712;
+  if (fi_av_insert(sides[A].av, name, 1, &given, FI_AV_USER_ID, NULL) != 1 || given == 4712) exit(3);
+  refused("fi_av_insert of no user id", fi_av_insert(av, name, 1, NULL, FI_AV_USER_ID, NULL));
+  refused("fi_av_insert with other flags", fi_av_insert(av, name, 1, &self, FI_PEEK, NULL));
+  if (fi_av_insert(av, name, 1, &self, 0, NULL) != 1) exit(3);
+  refused("fi_av_set_user_id with flags", set_id(av, self, 4711, 1));
+  refused("fi_av_set_user_id of nobody", set_id(av, 1000, 4711, 0));
+  MUST(set_id(av, self, 4711, 0));
+  for (int i = 0; i < 2; ++i) {
+    struct fi_cq_tagged_entry e;
+    long n;
+    if (i == 1) {
+      MUST(fi_av_remove(av, &self, 1, 0));
+      self = 4713;
+      if (fi_av_insert(av, name, 1, &self, FI_AV_USER_ID, NULL) != 1) exit(3);
+    }
+    POST(fi_recv(ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL));
+    POST(fi_inject(ep, out, sizeof(out), self));
+    while ((n = fi_cq_readfrom(cq, &e, 1, &source)) == -FI_EAGAIN) {
+    }
+    MUST(n);
+    printf("sender: %" PRIu64 "\n", source);
+  }
+  MUST(fi_close(&ep->fid));
+  MUST(fi_close(&cq->fid));
+  MUST(fi_close(&av->fid));
+  MUST(fi_close(&other->fid));
+  fi_freeinfo(asked);
+}
+
 int main(int argc, char** argv) {
   begin(argc, argv, FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE);
   of_domain();
   of_counter();
   options();
   match_mode();
+  user_ids();
   end();
   return 0;
 }

@@ -59,6 +59,28 @@ int main(int argc, char** argv) {
   say("unexpected", sides[B].rx);
   printf("%s\n", same(3, 50) ? "the same" : "other bytes");
 
+  static struct fi_context2 many[100];
+  for (int i = 0; i < 100; ++i) { /* more entries than a provider may take at once */
+    POST(fi_recv(b, in, 8, id, from, &many[i]));
+    POST(fi_inject(a, out, 8, to));
+  }
+  struct fi_cq_tagged_entry entries[128];
+  memset(entries, 0, sizeof(entries));
+  long n = 0, got;
+  while (n < 100) {
+    got = fi_cq_read(sides[B].rx, entries + n, (size_t)(n < 90 ? 90 - n : 100 - n));
+    if (got == -FI_EAGAIN) {
+      progress();
+      continue;
+    }
+    MUST(got);
+    n += got;
+    if (n == 90 && entries[90].op_context != NULL) puts("fi_cq_read: more entries than asked");
+  }
+  int wrong = 0;
+  for (int i = 0; i < 100; ++i) wrong += entries[i].op_context != &many[i] || entries[i].len != 8;
+  printf("fi_cq_read of many: %ld entries, %d wrong\n", n, wrong);
+
   POST(fi_recv(b, in, 8, id, from, &contexts[11]));
   POST(fi_send(a, out, 32, od, to, &contexts[12]));
   say("fi_send", sides[A].tx);

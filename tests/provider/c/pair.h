@@ -1,5 +1,6 @@
 /* Two endpoints of one process that know each other, over the provider in argv[1]: what the programs here share.
  * A program prints what it saw, so that the output over one provider can be compared with that over another. */
+#pragma once
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -57,19 +58,23 @@ static long next(struct fid_cq* cq, struct fi_cq_tagged_entry* entry) {
     long n = fi_cq_read(cq, entry, 1);
     if (n == 1) return 1;
     if (n == -FI_EAVAIL) {
-      struct fi_cq_err_entry error = {0};
-      MUST(fi_cq_readerr(cq, &error, 0));
-      entry->op_context = error.op_context;
-      entry->flags = error.flags;
-      entry->len = error.olen;
-      return -error.err;
+      struct { /* the interface of fi_getinfo's version: nothing is written behind its struct */
+        struct fi_cq_err_entry error;
+        uint64_t behind;
+      } in = {.behind = 0x77};
+      MUST(fi_cq_readerr(cq, &in.error, 0));
+      if (in.behind != 0x77) puts("fi_cq_readerr writes behind its entry");
+      entry->op_context = in.error.op_context;
+      entry->flags = in.error.flags;
+      entry->len = in.error.olen;
+      return -in.error.err;
     }
     if (n != -FI_EAGAIN) MUST(n);
     progress();
   }
 }
 
-static void say(const char* what, struct fid_cq* cq) {
+static inline void say(const char* what, struct fid_cq* cq) {
   struct fi_cq_tagged_entry e = {0};
   long n = next(cq, &e);
   uint64_t known = FI_SEND | FI_RECV | FI_MSG | FI_TAGGED | FI_RMA | FI_READ | FI_WRITE | FI_ATOMIC | FI_REMOTE_WRITE |
@@ -120,7 +125,7 @@ static void begin(int argc, char** argv, uint64_t caps) {
 }
 
 /* Registered memory, for a local buffer or for the peer. */
-static struct fid_mr* region(int side, void* buf, size_t size, uint64_t access, uint64_t key) {
+static inline struct fid_mr* region(int side, void* buf, size_t size, uint64_t access, uint64_t key) {
   struct fid_mr* mr;
   MUST(fi_mr_reg(domain, buf, size, access, 0, key, 0, &mr, NULL));
   if (info->domain_attr->mr_mode & FI_MR_ENDPOINT) {

@@ -1,25 +1,6 @@
 /* Wrong use of the provider cxi: each call is refused with its number, and the process goes on. argv[2]: a service that
  * allows VNI 7 and has room for two queues and one list entry. */
-#include "pair.h"
-
-/* fi_cxi(7), "Authorization Keys". */
-struct auth_key {
-  uint32_t service;
-  uint16_t vni;
-};
-
-
-/* fi_domain with this key. */
-static long with_key(uint32_t service, uint16_t vni, struct fid_domain** opened) {
-  struct auth_key* key = calloc(1, sizeof(*key));
-  struct fi_info* asked = fi_dupinfo(info);
-  *key = (struct auth_key){service, vni};
-  asked->domain_attr->auth_key = (uint8_t*)key;
-  asked->domain_attr->auth_key_size = sizeof(*key);
-  long r = fi_domain(fabric, asked, opened, NULL);
-  fi_freeinfo(asked);
-  return r;
-}
+#include "service.h"
 
 int main(int argc, char** argv) {
   static char memory[4096];
@@ -33,9 +14,9 @@ int main(int argc, char** argv) {
   struct fid_cq* queues[4];
   struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_DATA, .size = 16, .wait_obj = FI_WAIT_NONE};
 
-  refused("fi_domain, a service that is not there", with_key(999, 7, &other));
-  refused("fi_domain, a VNI that the service does not allow", with_key(service, 8, &other));
-  MUST(with_key(service, 7, &other));
+  refused("fi_domain, a service that is not there", with_key(info, 999, 7, &other));
+  refused("fi_domain, a VNI that the service does not allow", with_key(info, service, 8, &other));
+  MUST(with_key(info, service, 7, &other));
   int n = 0;
   long r = 0;
   while (n < 4 && (r = fi_cq_open(other, &attr, &queues[n], NULL)) == 0) ++n;
@@ -75,6 +56,14 @@ int main(int argc, char** argv) {
   refused("fi_write past the end", next(a->tx, &e));
   POST(fi_read(a->ep, out, 8, NULL, a->peer, 0, 200, &contexts[1]));
   refused("fi_read without the right", next(a->tx, &e));
+  POST(fi_write(a->ep, out, 8, NULL, a->peer, 60, 200, &contexts[1]));
+  struct { /* a caller's room for the text, which is longer */
+    char text[8], behind[8];
+  } own = {"", "behind"};
+  struct fi_cq_err_entry error = {.err_data = own.text, .err_data_size = sizeof(own.text)};
+  while ((r = fi_cq_readerr(a->tx, &error, 0)) == -FI_EAGAIN) progress();
+  MUST(r);
+  printf("fi_cq_readerr: %zu bytes, %s\n", error.err_data_size, own.behind);
   refused("fi_write, a key of 64 bits",
           fi_write(a->ep, out, 8, NULL, a->peer, 0, UINT64_C(1) << 40, &contexts[1]));
   POST(fi_write(a->ep, out, 8, NULL, a->peer, 0, 200, &contexts[1]));
