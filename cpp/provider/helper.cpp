@@ -53,9 +53,11 @@ bool has_prefix(std::string_view text, std::string_view prefix) noexcept {
   return text.substr(0, prefix.size()) == prefix;
 }
 
-// The variables that policy reads, without any that differ between the processes of a job.
+// The variables that policy reads, without any that differ between the processes of a job: the ranks of `weft launch`
+// share a helper.
 bool is_of_policy(std::string_view entry) noexcept {
-  for (const std::string_view other : {"FI_LOG_", "FI_HOOK", "FI_PROVIDER", "WEFT_EXPLAIN", "WEFT_PYTHON="}) {
+  for (const std::string_view other :
+       {"FI_LOG_", "FI_HOOK", "FI_PROVIDER", "WEFT_EXPLAIN", "WEFT_PYTHON=", "WEFT_RANK=", "WEFT_SIZE="}) {
     if (has_prefix(entry, other)) return false;
   }
   if (is_of_network(entry)) return false;
@@ -114,6 +116,8 @@ class Address {
   Address(const Address&) = delete;
   Address& operator=(const Address&) = delete;
 
+  // Without /proc a descriptor has no path.
+  [[nodiscard]] bool fits() const noexcept { return folder_ < 0 || ::access("/proc/self/fd", X_OK) == 0; }
   bool connect(int fd) const noexcept {
     return ::connect(fd, reinterpret_cast<const sockaddr*>(&of_), sizeof(of_)) == 0;
   }
@@ -239,6 +243,12 @@ bool Helper::connect(std::string* why) {
     return false;
   }
   const Address address(folder, name);
+  if (!address.fits()) {
+    *why = path + ": a socket's address holds " + std::to_string(sizeof(sockaddr_un::sun_path) - 1) +
+           " bytes, and there is no /proc here by which longer paths are reached\n  try: a shorter XDG_RUNTIME_DIR or "
+           "TMPDIR";
+    return false;
+  }
   const uint64_t deadline = monotonic_ns() + kStartNs;
   uint64_t started = 0;
   for (;;) {

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import stat
 import struct
 import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,7 +17,7 @@ import pytest
 from tests import patience
 from tests.provider import support
 
-from weft import fi
+from weft import cxi, fi
 from weft.policyhost import answers, infos, records
 from weft.policyhost.__main__ import Server
 
@@ -23,11 +28,11 @@ def ask(client: answers.Client, /, **question: records.Value) -> records.Record:
     return records.unpack(client.answer(records.pack(question)))
 
 
-def opened(client: answers.Client, provider: str) -> tuple[records.Record, records.Record]:
-    """A domain, and the record of its Info."""
-    offer = ask(client, ask="getinfo", provider=provider, version=fi.VERSION(2, 1))["offer"][0]
-    assert isinstance(offer, bytes)
-    info = {name: value if len(value) > 1 else value[0] for name, value in records.unpack(offer).items()}
+def opened(client: answers.Client, provider: str, protocol: int | None = None) -> tuple[records.Record, records.Record]:
+    """A domain, and the record of its Info: the first that is offered, or the first of a protocol."""
+    offers = ask(client, ask="getinfo", provider=provider, version=fi.VERSION(2, 1))["offer"]
+    found = [records.unpack(offer) for offer in offers if isinstance(offer, bytes)]
+    info = fields(next(one for one in found if protocol is None or one.number("ep.protocol") == protocol))
     info["fabric.prov_name"] = provider.encode()
     return ask(client, ask="domain", info=info), records.unpack(records.pack(info))
 
@@ -101,11 +106,71 @@ def test_resources_of_a_client_that_ends_are_given_back() -> None:
     lease = domain.number("lease")
     for _ in range(3):
         assert ask(client, ask="cq", of=lease).number("lease")
-    fields = {name: value if len(value) > 1 else value[0] for name, value in info.items()}
-    assert ask(client, ask="endpoint", of=lease, info=fields).number("lease")
+    assert ask(client, ask="endpoint", of=lease, info=fields(info)).number("lease")
     assert _in_use("eqs") >= 3
     client.close()
     assert _in_use("eqs") == 0
+
+
+def fields(info: records.Record) -> dict[str, records.Value]:
+    """The record of an Info, as a client sends it."""
+    return {name: value if len(value) > 1 else value[0] for name, value in info.items()}
+
+
+def test_values_of_an_alias_are_its_own() -> None:
+    client = answers.Client()
+    domain, info = opened(client, "cxi")
+    lease = domain.number("lease")
+    ep = ask(client, ask="endpoint", of=lease, info=fields(info)).number("lease")
+    cq = ask(client, ask="cq", of=lease).number("lease")
+    av = ask(client, ask="av", of=lease).number("lease")
+    assert not ask(client, ask="bind", of=ep, to=cq, flags=int(fi.TRANSMIT | fi.RECV)).number("errno")
+    assert not ask(client, ask="bind", of=ep, to=av).number("errno")
+    assert not ask(client, ask="enable", of=ep).number("errno")
+    alias = ask(client, ask="alias", of=ep, flags=int(fi.TRANSMIT)).number("lease")
+
+    def set_val(of: int, name: int, value: int) -> records.Record:
+        return ask(client, ask="set_val", of=of, name=int(name) & (1 << 64) - 1, value=value)
+
+    before = set_val(ep, cxi.OPT_CXI_SET_TCLASS, int(fi.TC_BEST_EFFORT))
+    changed = set_val(alias, cxi.OPT_CXI_SET_TCLASS, int(fi.TC_DEDICATED_ACCESS))
+    after = set_val(ep, cxi.OPT_CXI_SET_MSG_ORDER, int(fi.ORDER_SAS))
+    assert before.number("lane.tclass") == after.number("lane.tclass") != changed.number("lane.tclass")
+    ordered = set_val(alias, cxi.OPT_CXI_SET_MSG_ORDER, 0)
+    assert (after.number("lane.msg_order"), ordered.number("lane.msg_order")) == (int(fi.ORDER_SAS), 0)
+    client.close()
+
+
+def test_time_of_retries_is_in_nanoseconds_for_the_library() -> None:
+    client = answers.Client()
+    domain, info = opened(client, "cxi", protocol=fi.PROTO_CXI_RNR)
+    ep = ask(client, ask="endpoint", of=domain.number("lease"), info=fields(info)).number("lease")
+    name = int(cxi.OPT_CXI_SET_RNR_MAX_RETRY_TIME) & (1 << 64) - 1
+    assert ask(client, ask="set_val", of=ep, name=name, value=7).number("retry_ns") == 7000
+    client.close()
+
+
+def test_object_in_use_stays_the_clients() -> None:
+    client = answers.Client()
+    domain, _ = opened(client, "weft")
+    lease = domain.number("lease")
+    cq = ask(client, ask="cq", of=lease).number("lease")
+    assert ask(client, ask="close", of=lease).number("errno") == int(fi.EBUSY)
+    assert not ask(client, ask="close", of=cq).number("errno")
+    assert not ask(client, ask="close", of=lease).number("errno")
+    assert ask(client, ask="cq", of=lease).number("errno") == int(fi.EOPBADSTATE)
+
+
+def test_nic_that_is_gone_is_told() -> None:
+    client = answers.Client()
+    command = int(cxi.OPT_CXI_NIC_REFRESH_ATTR) & (1 << 64) - 1
+    found = ask(client, ask="nic_control", provider="cxi", name="cxi0", command=command)
+    assert found.number("nic.prov.version") == 1
+    gone = ask(client, ask="nic_control", provider="cxi", name="cxi7", command=command)
+    assert gone.number("errno") == int(fi.ENODEV)
+    assert "cxi has no NIC cxi7 any more" in (gone.text("text") or "")
+    none = ask(client, ask="nic_control", provider="weft", name="cxi0", command=command)
+    assert none.number("errno") == int(fi.ENODEV)
 
 
 def _in_use(kind: str) -> int:
@@ -139,6 +204,12 @@ def test_second_helper_of_a_socket_leaves_it_to_the_first(tmp_path: Path) -> Non
         assert helper.path.exists()
 
 
+def test_socket_is_its_users_alone(tmp_path: Path) -> None:
+    helper = Helper(tmp_path / "policy.sock", 0.2)
+    with helper.connect():
+        assert stat.S_IMODE(helper.path.stat().st_mode) == 0o600
+
+
 def test_client_that_sends_no_record_hears_so_and_one_too_long_is_dropped(tmp_path: Path) -> None:
     helper = Helper(tmp_path / "policy.sock", 0.2)
     with helper.connect() as client:
@@ -162,13 +233,32 @@ def test_programs_of_one_environment_share_a_helper(programs: Path, tmp_path: Pa
     assert len(list((run / "weft").glob("policy-*.sock"))) == 2
 
 
-def test_helper_is_found_in_a_folder_whose_path_no_socket_address_holds(programs: Path, tmp_path: Path) -> None:
-    run = tmp_path / ("a" * 60) / ("b" * 60)
-    run.mkdir(mode=0o700, parents=True)
-    env = support.environment("weft", XDG_RUNTIME_DIR=str(run))
-    for _ in range(2):
-        support.run(support.compiled("info", programs), "weft", "own", env=env)
-    assert len(list((run / "weft").glob("policy-*.sock"))) == 1
+def test_ranks_of_a_job_share_a_helper(programs: Path, tmp_path: Path) -> None:
+    program = support.compiled("info", programs)
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    env = support.environment("cxi", XDG_RUNTIME_DIR=str(run))
+    command = [sys.executable, "-m", "weft", "launch", "-n", "4", "--", str(program), "cxi", "own"]
+    done = patience.run(command, support.PROGRAM_S, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("cxi cxi0") >= 4
+    assert len(support.helpers(run)) == 1
+
+
+@pytest.mark.parametrize("length", [107, 108, 109, 200])
+def test_helper_is_found_in_a_folder_of_any_length(programs: Path, length: int) -> None:
+    """The path of its socket: an address holds 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="weft-", dir="/tmp") as folder:
+        name = "/weft/policy-0123456789abcdef.sock"
+        run = Path(folder) / ("a" * (length - len(name) - len(folder) - 1))
+        run.mkdir(mode=0o700)
+        env = support.environment("weft", XDG_RUNTIME_DIR=str(run))
+        for _ in range(2):
+            support.run(support.compiled("info", programs), "weft", "own", env=env)
+        (found,) = (run / "weft").glob("policy-*.sock")
+        assert len(str(found)) == length
+        (helper,) = support.helpers(run)
+        os.kill(helper, signal.SIGTERM)
 
 
 def test_folder_that_others_may_write_to_is_refused(programs: Path, tmp_path: Path) -> None:
