@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import errno
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 from tests import patience
 from tests.procs.hosts import Wire
 from tests.provider import support
+from tests.provider.far import Far, introduce
 
 pytest.importorskip("nacl")
 
 SECRET = "one secret of two hosts, long enough"
 NICS = {"a": 0x840, "b": 0x880}  # of cxi0 on each host
 PORT = 7000
+# The connection ends, or nobody listens when it is made again.
+KILLED = {"weft": {errno.ECONNRESET, errno.ECONNREFUSED}, "cxi": {errno.ENOTCONN, errno.EHOSTUNREACH}}
+UNREACHABLE = {"weft": {errno.ETIMEDOUT, errno.EHOSTUNREACH}, "cxi": {errno.EHOSTUNREACH}}
 
 
 @pytest.fixture
@@ -47,46 +52,6 @@ def environment(wire: Wire, host: str, folder: Path, provider: str, **more: str)
     return env
 
 
-class Far:
-    """The program far.c on a host."""
-
-    def __init__(
-        self, wire: Wire, host: str, program: Path, folder: Path, provider: str, end: str, **more: str
-    ) -> None:
-        env = environment(wire, host, folder, provider, **more)
-        self.err = open(folder / host / "stderr", "w+")  # noqa: SIM115  # closed by the program's end
-        self.process = subprocess.Popen(
-            [*wire.inside(host), str(program), provider, "0" if host == "a" else "1", end],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.err,
-            text=True,
-            env=env,
-        )
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def tell(self, text: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(text)
-        self.process.stdin.flush()
-
-    def ended(self) -> str:
-        out, _ = patience.communicate(self.process, support.PROGRAM_S)
-        return str(out)
-
-    def said(self) -> str:
-        self.err.seek(0)
-        return self.err.read()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-        self.err.close()
-
-
 @pytest.fixture
 def pair(wire: Wire, programs: Path, tmp_path: Path, provider: str, request: pytest.FixtureRequest) -> Iterator[object]:
     program = support.compiled("far", programs)
@@ -94,23 +59,14 @@ def pair(wire: Wire, programs: Path, tmp_path: Path, provider: str, request: pyt
 
     def start(end: str, a: dict[str, str] | None = None, b: dict[str, str] | None = None) -> list[Far]:
         for host, more in (("a", a or {}), ("b", b or {})):
-            made.append(Far(wire, host, program, tmp_path, provider, end, **more))
+            env = environment(wire, host, tmp_path, provider, **more)
+            side = "0" if host == "a" else "1"
+            made.append(Far([*wire.inside(host), str(program), provider, side, end], env, tmp_path / host / "stderr"))
         return made
 
     yield start
     for one in made:
         one.close()
-
-
-def introduce(a: Far, b: Far) -> list[str]:
-    """Each hears of the other's address; the addresses."""
-    names = []
-    for one, other in ((a, b), (b, a)):
-        line = one.line()
-        assert line.startswith("me "), one.said()
-        names.append(line)
-        other.tell(line[3:])
-    return [bytes.fromhex(name.split()[1]).rstrip(b"\0").decode("latin-1") for name in names]
 
 
 def test_messages_rma_and_atomics_between_hosts(pair, provider: str) -> None:  # type: ignore[no-untyped-def]
@@ -124,16 +80,40 @@ def test_messages_rma_and_atomics_between_hosts(pair, provider: str) -> None:  #
     assert (a.process.returncode, b.process.returncode) == (0, 0)
 
 
-def test_send_to_a_killed_peer_of_another_host_fails(pair) -> None:  # type: ignore[no-untyped-def]
-    a, b = pair("killed")
+def parted(a: Far, b: Far) -> None:
+    """Both have exchanged messages, and a waits for a word to send again."""
     introduce(a, b)
     for one in (a, b):
         while (line := one.line()) != "ready\n":
             assert line, one.said()
+
+
+LOST = r"a send to the dead: error (\d+)\nclosed\n"
+
+
+def test_send_to_a_killed_peer_of_another_host_fails(pair, provider: str) -> None:  # type: ignore[no-untyped-def]
+    a, b = pair("lost")
+    parted(a, b)
     b.process.kill()
     b.process.wait()
     a.tell("go\n")
-    assert a.ended() == "a send to the dead: an error\nclosed\n"
+    found = re.fullmatch(LOST, a.ended())
+    assert found, a.said()
+    assert int(found[1]) in KILLED[provider]
+
+
+def test_send_to_an_unreachable_host_fails_after_the_timeout(pair, wire: Wire, provider: str) -> None:  # type: ignore[no-untyped-def]
+    timeout_s = 8  # the default is 5
+    a, b = pair("lost", a={"WEFT_TCP_TIMEOUT": str(timeout_s)})
+    parted(a, b)
+    wire.behave(loss=1)
+    a.tell("go\n")
+    found = re.fullmatch(LOST, a.ended())
+    assert found, a.said()
+    assert int(found[1]) in UNREACHABLE[provider]
+    seconds = re.search(r"seconds ([\d.]+)", a.said())
+    assert seconds
+    assert float(seconds[1]) > 6
 
 
 REFUSED = {"weft": "error 13", "cxi": "error 113"}  # EACCES; EHOSTUNREACH, as cxi counts an unreachable NIC
@@ -169,18 +149,25 @@ def test_without_a_secret_a_program_does_not_call(pair, provider: str) -> None: 
 def test_fi_pingpong_between_hosts_moves_and_checks_all_sizes(
     wire: Wire, tmp_path: Path, provider: str, kind: str
 ) -> None:
-    tool = support.need_tool("fi_pingpong")
     env = {host: environment(wire, host, tmp_path, provider) for host in "ab"}
-    common = [tool, "-p", provider, "-e", kind, "-c", "-I", "3", "-S", "all"]
-    with subprocess.Popen([*wire.inside("a"), *common], env=env["a"], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            for _ in range(50):  # until the server listens
-                client = patience.run([*wire.inside("b"), *common, wire.ip["a"]], support.PROGRAM_S, env=env["b"])
-                if client.returncode == 0 or server.poll() is not None:
-                    break
-            out, _ = patience.communicate(server, support.PROGRAM_S)
-        finally:
-            server.kill()
-    assert client.returncode == 0, client.stderr
-    assert server.returncode == 0
-    assert {"64", "1k", "1m", "6m"} <= {line.split()[0] for line in out.splitlines() if line.split()}
+    support.pingpong(
+        provider,
+        kind,
+        3,
+        server=(wire.inside("a"), [], env["a"]),
+        client=(wire.inside("b"), [wire.ip["a"]], env["b"]),
+    )
+
+
+def test_fi_pingpong_between_hosts_runs_as_the_page_says(wire: Wire, tmp_path: Path) -> None:
+    """docs/howto/c-programs.md: a file of the secret, any port, `weft run`."""
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    more = {"WEFT_SECRET": "", "WEFT_SECRET_FILE": str(secret), "WEFT_LISTEN": "tcp://0.0.0.0:0"}
+    ends = []
+    for host, name in (("a", []), ("b", [wire.ip["a"]])):
+        env = environment(wire, host, tmp_path, "weft", **more)
+        del env["FI_PROVIDER_PATH"], env["FI_PROVIDER"]
+        ends.append(([*wire.inside(host), sys.executable, "-m", "weft", "run", "-p", "weft", "--"], name, env))
+    support.pingpong("weft", "rdm", 3, *ends)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 from .. import _process, _sodium, errors, settings
@@ -63,14 +65,25 @@ def process(s: settings.Settings, folder: Path | None) -> dict[str, Value]:
 
 def _copy(library: Path, folder: Path) -> Path:
     """A copy of PyNaCl's module that loads without Python, made once for each version of the module."""
-    image = library.read_bytes()
-    copy = folder / f"sodium-{hashlib.sha256(image).hexdigest()[:32]}.so"
+    found = library.stat()
+    copy = folder / f"sodium-{_hash(library, found.st_ino, found.st_size, found.st_mtime_ns)}.so"
     if not copy.exists():
-        made = copy.with_suffix(f".{os.getpid()}")
-        with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o700), "wb") as file:
-            file.write(without_python(image, library))
-        made.replace(copy)
+        # A file of its own for each thread and each helper; the last to rename wins.
+        handle, made = tempfile.mkstemp(prefix=f"{copy.stem}.", dir=folder)
+        try:
+            with open(handle, "wb") as file:
+                file.write(without_python(library.read_bytes(), library))
+            os.replace(made, copy)
+        except BaseException:
+            os.unlink(made)
+            raise
     return copy
+
+
+@lru_cache(maxsize=2)
+def _hash(library: Path, *_version: int) -> str:
+    """Of the file's content: reading and hashing 2 MB takes milliseconds, and each domain with a secret asks."""
+    return hashlib.sha256(library.read_bytes()).hexdigest()[:32]
 
 
 def without_python(image: bytes, name: object = "the library") -> bytes:
