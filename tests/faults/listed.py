@@ -2,6 +2,7 @@
 
 A fault is a piece of text in one source file and the text that replaces it, with the tests of which at least one must
 fail then: nodes of pytest, or, of a fault in C++, files of Boost.Test, or one case: "tests/cpp/test_rx.cpp::rx/test_x".
+A fault in cpp/provider may name tests of C programs instead (tests/provider), which are pytest's.
 `survives` holds the reason where no test can notice the fault.
 """
 
@@ -37,6 +38,11 @@ class Fault:
         """The fault is in C++."""
         return self.file.startswith("cpp/")
 
+    @property
+    def of_c_programs(self) -> bool:
+        """The fault is in the library that C programs load, and C programs are its tests."""
+        return self.file.startswith("cpp/provider/") and self.tests[0].startswith("tests/provider/")
+
     def __str__(self) -> str:
         before, after = (text.strip().partition("\n")[0] for text in (self.before, self.after))
         return f"{self.file}: {before[:70]} -> {after[:50] or '(nothing)'}"
@@ -55,7 +61,8 @@ class Fault:
             return f"{self}: no tests are named"
         for test in self.tests:
             path, *names = test.split("[")[0].split("::")
-            if self.compiled != path.startswith("tests/cpp/"):
+            place = "tests/provider/" if self.of_c_programs else "tests/cpp/"
+            if self.compiled != path.startswith(place):
                 return f"{self}: {test} tests another language"
             if not _has(root / path, names):
                 return f"{self}: no test {test}"

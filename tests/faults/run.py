@@ -55,8 +55,11 @@ def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], second
         return status, out.read().decode(errors="replace")
 
 
+_PROVIDERS = Path("src") / "weft" / "policyhost" / "libfabric"  # the files that C programs load
+
+
 class _Python:
-    """A copy of the sources and tests of Python, with the extension of the tree."""
+    """A copy of the sources and tests of Python, with the extension of the tree, and its providers for C programs."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -64,12 +67,21 @@ class _Python:
         shutil.copytree(ROOT / "src" / "weft", self.root / "src" / "weft", ignore=skip)
         for extension in (ROOT / "src" / "weft").glob("*.so"):
             (self.root / "src" / "weft" / extension.name).symlink_to(extension)
+        self.provide(ROOT / _PROVIDERS)
         shutil.copytree(ROOT / "tests", self.root / "tests", ignore=skip)
         shutil.copy(ROOT / "pyproject.toml", self.root)
         for name in _LINKED:
             if (ROOT / name).exists():
                 (self.root / name).symlink_to(ROOT / name)
         self._env = dict(os.environ, PYTHONPATH=str(self.root / "src"), PYTHONDONTWRITEBYTECODE="1")
+
+    def provide(self, libraries: Path) -> None:
+        """C programs load the libraries of this folder."""
+        (self.root / _PROVIDERS).mkdir(exist_ok=True)
+        for library in libraries.glob("lib*.so"):
+            link = self.root / _PROVIDERS / library.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(library)
 
     def build(self, names: Sequence[str]) -> str:
         return ""
@@ -87,23 +99,23 @@ class _Compiled:
 
     def __init__(self) -> None:
         self.root = _BUILD / "tree"
-        self._folder = _BUILD / "cpp"
+        self.folder = _BUILD / "cpp"
         # A cache would store a fault's object under the text that is there when the compiler ends.
         self._env = dict(os.environ, CCACHE_DISABLE="1")
         for name in ("cpp", "tests/cpp"):
             self._mirror(name)
         _copy(ROOT / "CMakeLists.txt", self.root / "CMakeLists.txt")
         tools = Path(sys.prefix) / "bin"
-        self._ninja = [tools / "ninja", "--quiet", "-C", self._folder]
+        self._ninja = [tools / "ninja", "--quiet", "-C", self.folder]
         self._ninja += ["-j", os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")]
         boost = Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "include"
-        command = [tools / "cmake", "-S", self.root, "-B", self._folder, "-G", "Ninja", "-DWEFT_PYTHON=OFF"]
+        command = [tools / "cmake", "-S", self.root, "-B", self.folder, "-G", "Ninja", "-DWEFT_PYTHON=OFF"]
         command += ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", f"-DPython_EXECUTABLE={sys.executable}"]
         command += [f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", f"-DWEFT_BOOST_INCLUDE={boost}"]
         status, text = _run(command, ROOT, self._env, _BUILD_SECONDS)
         if status != 0:
             sys.exit(text)
-        cache = (self._folder / "CMakeCache.txt").read_text(encoding="utf-8").splitlines()
+        cache = (self.folder / "CMakeCache.txt").read_text(encoding="utf-8").splitlines()
         (self._compiler,) = (one.partition("=")[2] for one in cache if one.startswith("CMAKE_CXX_COMPILER:"))
 
     def _mirror(self, name: str) -> None:
@@ -117,6 +129,11 @@ class _Compiled:
         for path in here:
             _copy(ROOT / name / path, self.root / name / path)
 
+    def compile(self, *targets: str) -> str:
+        """The words of the compiler; "" if the targets were built."""
+        status, text = _run([*self._ninja, *targets], ROOT, self._env, _BUILD_SECONDS)
+        return "" if status == 0 else text or "the build passed its time limit"
+
     def build(self, names: Sequence[str]) -> str:
         """The words of the compiler; "" if all was built."""
         objects = [f"CMakeFiles/weft_cpp_tests.dir/{file}.o" for file in ("tests/cpp/main.cpp", *sorted(_files(names)))]
@@ -125,14 +142,31 @@ class _Compiled:
         )
         if status == 0:
             link = [self._compiler, "-pthread", "-rdynamic", "-o", "tests", *objects, "-Wl,--start-group"]
-            link += [*sorted(one.name for one in self._folder.glob("libweft_*.a")), "-Wl,--end-group", "-ldl"]
-            status, text = _run(link, self._folder, self._env, _BUILD_SECONDS)
+            link += [*sorted(one.name for one in self.folder.glob("libweft_*.a")), "-Wl,--end-group", "-ldl"]
+            status, text = _run(link, self.folder, self._env, _BUILD_SECONDS)
         return "" if status == 0 else text or "the build passed its time limit"
 
     def tests(self, names: Sequence[str]) -> tuple[int | None, str]:
         cases = [name.partition("::")[2] or "*" for name in names]
-        command = [self._folder / "tests", "--run_test=" + ":".join(cases), "--report_level=short"]
+        command = [self.folder / "tests", "--run_test=" + ":".join(cases), "--report_level=short"]
         return _run(command, self.root, self._env, _COMPILED_SECONDS)
+
+
+class _Library:
+    """The library that C programs load, of the copy of the C++, under a copy of Python's tests."""
+
+    def __init__(self, compiled: _Compiled, folder: Path) -> None:
+        self.root = compiled.root
+        self._compiled, self._python = compiled, _Python(folder)
+
+    def build(self, names: Sequence[str]) -> str:
+        """The words of the compiler; "" if all was built."""
+        refused = self._compiled.compile("weft_provider")
+        self._python.provide(self._compiled.folder)
+        return refused
+
+    def tests(self, names: Sequence[str]) -> tuple[int | None, str]:
+        return self._python.tests(names)
 
 
 def _files(names: Sequence[str]) -> set[str]:
@@ -145,7 +179,7 @@ def _copy(source: Path, target: Path) -> None:
         target.write_bytes(source.read_bytes())
 
 
-def _outcome(fault: Fault, place: _Python | _Compiled) -> str:
+def _outcome(fault: Fault, place: _Python | _Compiled | _Library) -> str:
     file = place.root / fault.file
     text = file.read_text(encoding="utf-8")
     try:
@@ -158,7 +192,7 @@ def _outcome(fault: Fault, place: _Python | _Compiled) -> str:
         file.write_text(text, encoding="utf-8")
     if status == 0:
         return "survived"
-    if isinstance(place, _Python) and (status in (3, 4, 5) or "during collection" in output):
+    if not isinstance(place, _Compiled) and (status in (3, 4, 5) or "during collection" in output):
         return f"keeps the tests from running\n{output}"
     return "noticed"
 
@@ -188,19 +222,25 @@ def main() -> int:
 def _all(faults: list[Fault], folder: Path) -> int:
     python: _Python | None = None
     compiled: _Compiled | None = None
+    library: _Library | None = None
     sound: dict[tuple[str, ...], bool] = {}
     count: Counter[tuple[str, str]] = Counter()
     bad: list[str] = []
     for number, fault in enumerate(faults, 1):
         begun = time.monotonic()
-        place: _Python | _Compiled
+        place: _Python | _Compiled | _Library
         if fault.compiled:
-            place = compiled = compiled or _Compiled()
+            compiled = compiled or _Compiled()
+            place = compiled
+            if fault.of_c_programs:
+                place = library = library or _Library(compiled, folder / "library")
         else:
-            place = python = python or _Python(folder)
+            place = python = python or _Python(folder / "python")
         if fault.tests not in sound:
             refused = place.build(fault.tests)
             status, output = (None, refused) if refused else place.tests(fault.tests)
+            if status == 0 and not isinstance(place, _Compiled) and " passed" not in output:
+                status, output = None, f"every test is skipped here\n{output}"
             sound[fault.tests] = status == 0
             if status != 0:
                 bad.append(f"without any fault {' '.join(fault.tests)} fails:\n{output}")

@@ -46,3 +46,14 @@ def test_fault_in_cpp_names_files_and_cases_of_boost() -> None:
         found = dataclasses.replace(good, tests=tests).trouble()
         assert words in found
         assert bool(words) == bool(found)
+
+
+def test_fault_in_the_library_of_c_programs_may_name_their_tests() -> None:
+    good = Fault(
+        "x", "cpp/provider/network.cpp", "constexpr uint16_t kDefaultVni = 1;", "", ("tests/provider/test_hosts.py",)
+    )
+    assert good.of_c_programs
+    assert good.trouble() == ""
+    assert "another language" in dataclasses.replace(good, tests=("tests/meta/test_faults.py",)).trouble()
+    both = (*good.tests, "tests/cpp/test_match.cpp")
+    assert "another language" in dataclasses.replace(good, tests=both).trouble()
