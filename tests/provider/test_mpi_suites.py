@@ -15,15 +15,25 @@ MPI4PY = clients.FOLDER / "mpi4py" / "test" / "main.py"
 PARTS = ["p2p_buf$", "msgspec", "rma$", "win", "spawn"]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_mpi4py_s_own_tests_pass_on_mpich(part: str) -> None:
+def mpi4py(mpi: clients.Mpi, part: str, provider: str, **more: str) -> None:
     pytest.importorskip("mpi4py")
-    clients.MPICH.need()
+    mpi.need()
     if not MPI4PY.exists():
         pytest.skip(f"no source of mpi4py in {MPI4PY.parents[1]} (make clients)")
-    done = clients.MPICH.run(2, sys.executable, MPI4PY, "-q", "-i", f"test_{part}", provider="weft")
+    done = mpi.run(2, sys.executable, MPI4PY, "-q", "-i", f"test_{part}", provider=provider, **more)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "\nOK" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_mpi4py_s_own_tests_pass_on_mpich(part: str) -> None:
+    mpi4py(clients.MPICH, part, "weft")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_mpi4py_s_own_tests_pass_on_open_mpi(part: str, provider: str) -> None:
+    library = str(clients.OPEN_MPI.prefix / "lib" / clients.OPEN_MPI.library)
+    mpi4py(clients.OPEN_MPI, part, provider, MPI4PY_MPIABI="openmpi", MPI4PY_LIBMPI=library)
 
 
 def imb(program: str, provider: str, ranks: int, *arguments: str, **more: str) -> str:
