@@ -102,6 +102,11 @@ def run(
     return done
 
 
+def registry(folder: Path) -> dict[str, str]:
+    """The variable of CXI devices of a test's own: a domain without a key would take any service that there is."""
+    return {"WEFT_CXI_REGISTRY": str(folder / "registry")}
+
+
 def service(env: Mapping[str, str], vni: int = 7, **limits: int) -> str:
     """The number of a new CXI service that allows a VNI, with these limits."""
     more = [word for name, most in limits.items() for word in ("--limit", f"{name}={most}")]

@@ -171,8 +171,9 @@ def test_extensions_answer_and_refuse_as_for_python(programs: Path, library: str
         assert text in done.stderr
 
 
-def test_options_and_values_have_their_effect(programs: Path, library: str, release: str) -> None:
+def test_options_and_values_have_their_effect(programs: Path, tmp_path: Path, library: str, release: str) -> None:
     env = support.environment("cxi", library, WEFT_CXI_RELEASE=release, FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi")
+    env |= support.registry(tmp_path)
     env |= support.of_service(env)
     done = support.run(support.compiled("cxi_values", programs), "cxi", support.service(env, les=4), env=env)
     assert done.stdout == VALUES, done.stderr

@@ -44,9 +44,9 @@ EXPLAINED = [
 ]
 
 
-def test_wrong_calls_are_refused_by_number_and_explained(programs: Path, library: str) -> None:
+def test_wrong_calls_are_refused_by_number_and_explained(programs: Path, tmp_path: Path, library: str) -> None:
     program = support.compiled("wrong", programs)
-    env = support.environment("cxi", library, FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi")
+    env = support.environment("cxi", library, FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi", **support.registry(tmp_path))
     done = support.run(program, "cxi", support.service(env, eqs=2, les=1), env=env)
     assert done.stdout == REFUSED
     for text in EXPLAINED:
@@ -60,16 +60,16 @@ closed
 """
 
 
-def test_closed_objects_give_back_what_they_took_of_a_service(programs: Path, library: str) -> None:
+def test_closed_objects_give_back_what_they_took_of_a_service(programs: Path, tmp_path: Path, library: str) -> None:
     program = support.compiled("again", programs)
-    env = support.environment("cxi", library)
+    env = support.environment("cxi", library, **support.registry(tmp_path))
     done = support.run(program, "cxi", support.service(env, eqs=1, cts=1, les=16), env=env)
     assert done.stdout == AGAIN.format(no_counter="Invalid resource domain", regions=13)
 
 
 def test_killed_program_gives_back_what_it_had_of_a_service(programs: Path, tmp_path: Path) -> None:
     """Its policy helper died with it: the next program's asks who lives. Two programs do not fit at once."""
-    env = support.environment("cxi", XDG_RUNTIME_DIR=str(tmp_path), FI_LOG_LEVEL="warn")
+    env = support.environment("cxi", XDG_RUNTIME_DIR=str(tmp_path), FI_LOG_LEVEL="warn", **support.registry(tmp_path))
     env |= support.of_service(env, les=7)
     command = [str(support.compiled("far", programs)), "cxi", "1", "ends"]
     for turn in range(2):
