@@ -139,16 +139,17 @@ template <typename M, typename Entry>
   PyObject* ofi_##name(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {  \
     return post<name##_call>(self, args, nargs, kwnames);                                             \
   }
-#define WEFT_one WEFT_ONE
-#define WEFT_inject WEFT_ONE
-#define WEFT_list(...)
-#define WEFT_message(...)
+#define WEFT_SINGLE_one WEFT_ONE
+#define WEFT_SINGLE_inject WEFT_ONE
+#define WEFT_SINGLE_list(...)
+#define WEFT_SINGLE_message(...)
 
 }  // namespace
 
-#define WEFT_TRANSFER(name, entry, form, kind, params, doc) WEFT_##form(name, rma, RmaOps, entry, form, kind, params)
+#define WEFT_TRANSFER(name, entry, form, kind, params, doc) \
+  WEFT_SINGLE_##form(name, rma, RmaOps, entry, form, kind, params)
 #define WEFT_MESSAGE(name, table, entry, form, side, params, doc) \
-  WEFT_##form(name, table, WEFT_OPS_##table, entry, form, side, params)
+  WEFT_SINGLE_##form(name, table, WEFT_OPS_##table, entry, form, side, params)
 #include "bind/calls.inl"
 
 }  // namespace weft::bind

@@ -17,7 +17,7 @@ bool done(const char* method, const std::string& why) {
   return false;
 }
 
-std::span<std::byte> bytes_of(const Buf& b) {
+std::span<std::byte> span_of(const Buf& b) {
   return {b.data, b.length};
 }
 
@@ -33,7 +33,7 @@ bool fold_buffers(const char* method, PyObject* buf, PyObject* result, uint64_t 
   }
   const call::Reduction reduction{
       .op = op, .datatype = datatype, .count = count, .general = general, .prefer_numbers = prefer_numbers};
-  return done(method, call::fold(bytes_of(from), bytes_of(into), reduction, pre_reduced));
+  return done(method, call::fold(span_of(from), span_of(into), reduction, pre_reduced));
 }
 
 void register_reduction(Module& m) {
@@ -66,7 +66,7 @@ void register_reduction(Module& m) {
           throw nb::python_error();
         }
         int status = -1;
-        if (!done("unfold", call::unfold(bytes_of(from), bytes_of(into), count, datatype, &status))) {
+        if (!done("unfold", call::unfold(span_of(from), span_of(into), count, datatype, &status))) {
           throw nb::python_error();
         }
         return status < 0 ? std::nullopt : std::optional(status);

@@ -35,7 +35,7 @@ class Json {
   void put(std::string_view key, std::unsigned_integral auto value) {
     begin(key);
     char digits[24];
-    out_.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+    out_ += std::string_view(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
   }
   void put(std::string_view key, bool value) {
     begin(key);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "fabric.hpp"
+#include "page.hpp"
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -20,8 +21,6 @@ namespace {
 
 using namespace weft;
 using namespace weft::test;
-
-const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 
 /// Four pages, of which the last two can fail in one of several ways.
 class Pages {

@@ -9,12 +9,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include "base/mapping.hpp"
+#include "page.hpp"
 
 namespace {
 
 using weft::mem::HeldPages;
-
-const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+using weft::test::kPage;
 
 /// Pages of private memory, filled with 1.
 class Memory {

@@ -22,14 +22,15 @@
 #include "mem/cache.hpp"
 #include "mem/maps.hpp"
 #include "mem/segment.hpp"
+#include "page.hpp"
 
 namespace {
 
 using namespace weft;
+using weft::test::kPage;
 using namespace weft::mem;
 namespace data = boost::unit_test::data;
 
-constexpr size_t kPage = 4096;
 const std::array<const char*, 2> kNames{"memhooks", "userfaultfd"};
 
 std::byte* map(size_t pages, void* at = nullptr) {

@@ -4,13 +4,12 @@
 #include <fcntl.h>
 
 #include "fabric.hpp"
+#include "page.hpp"
 
 namespace {
 
 using namespace weft;
 using namespace weft::test;
-
-const size_t kPage = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 
 /// Pages of a file whose second half is cut off, or lost through another change of the mapping.
 class Failing {

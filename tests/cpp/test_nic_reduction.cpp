@@ -22,7 +22,7 @@
 namespace {
 
 using namespace weft::nic;
-using Random = std::mt19937_64;
+using Engine = std::mt19937_64;
 using Lanes = std::array<uint64_t, 4>;
 using Doubles = std::array<double, 4>;
 
@@ -54,7 +54,7 @@ double first_double(const Partial& partial) {
 }
 
 // Combines all in a random order and grouping.
-Partial combine_randomly(std::vector<Partial> partials, Random& random) {
+Partial combine_randomly(std::vector<Partial> partials, Engine& random) {
   while (partials.size() > 1) {
     std::swap(partials[random() % partials.size()], partials.back());
     const Partial from = partials.back();
@@ -129,7 +129,7 @@ std::vector<Partial> as_partials(const std::vector<double>& values) {
 }
 
 // Values of one of several kinds: near each other, over the whole range, subnormal, or with much cancellation.
-std::vector<double> random_values(Random& random, int kind) {
+std::vector<double> random_values(Engine& random, int kind) {
   std::vector<double> values;
   const size_t count = 1 + random() % 40;
   for (size_t i = 0; i < count; ++i) {
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(payload_is_at_most_32_bytes) {
 }
 
 BOOST_AUTO_TEST_CASE(integer_operations_equal_plain_expressions) {
-  Random random(1);
+  Engine random(1);
   for (int round = 0; round < 2000; ++round) {
     std::vector<uint64_t> a(4);
     std::vector<uint64_t> b(4);
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(small_unsigned_elements_share_lanes_exactly) {
 }
 
 BOOST_AUTO_TEST_CASE(minmaxloc_takes_the_smallest_index_of_equal_values) {
-  Random random(2);
+  Engine random(2);
   for (const ReduceOp op : {ReduceOp::int_minmaxloc, ReduceOp::float_minmaxloc, ReduceOp::float_minmaxnumloc}) {
     const bool ints = op == ReduceOp::int_minmaxloc;
     const auto value = [&](int64_t v) { return ints ? static_cast<uint64_t>(v) : bits(static_cast<double>(v)); };
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(signalling_nan_becomes_quiet_and_is_noted) {
 }
 
 BOOST_AUTO_TEST_CASE(extremes_of_doubles_depend_on_no_order) {
-  Random random(3);
+  Engine random(3);
   const std::array<double, 8> pool = {0.0, -0.0, kInfinity, -kInfinity, kQuiet, -kQuiet, 1.0, 5e-324};
   for (const ReduceOp op : {ReduceOp::float_min, ReduceOp::float_max, ReduceOp::float_minnum, ReduceOp::float_maxnum}) {
     for (int round = 0; round < 300; ++round) {
@@ -322,7 +322,7 @@ BOOST_AUTO_TEST_CASE(extremes_of_doubles_depend_on_no_order) {
 
 BOOST_AUTO_TEST_CASE(float_sum_rounds_as_its_operation_says) {
   const std::array<int, 4> modes = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
-  Random random(4);
+  Engine random(4);
   for (int round = 0; round < 4000; ++round) {
     const double a = std::ldexp(static_cast<double>(static_cast<int64_t>(random())), static_cast<int>(random() % 80));
     const double b = static_cast<double>(static_cast<int64_t>(random()));
@@ -405,7 +405,7 @@ BOOST_AUTO_TEST_CASE(sum_to_infinity_notes_an_overflow) {
 }
 
 BOOST_AUTO_TEST_CASE(repsum_of_one_value_is_the_value) {
-  Random random(5);
+  Engine random(5);
   for (int round = 0; round < 200000; ++round) {
     uint64_t pattern = random();
     if (round % 3 == 0) pattern &= 0x800fffffffffffff;  // subnormal
@@ -416,7 +416,7 @@ BOOST_AUTO_TEST_CASE(repsum_of_one_value_is_the_value) {
 }
 
 BOOST_AUTO_TEST_CASE(repsum_is_exact_arithmetic_rounded_once_over_random_trees) {
-  Random random(6);
+  Engine random(6);
   for (int round = 0; round < 1500; ++round) {
     const auto values = random_values(random, round % 4);
     if (std::any_of(values.begin(), values.end(), [](double value) { return !std::isfinite(value); })) continue;
@@ -433,7 +433,7 @@ BOOST_AUTO_TEST_CASE(repsum_is_exact_arithmetic_rounded_once_over_random_trees) 
 }
 
 BOOST_AUTO_TEST_CASE(repsum_ignores_the_threads_environment) {
-  Random random(7);
+  Engine random(7);
   const auto partials = as_partials(random_values(random, 3));
   const uint64_t nearest = bits(first_double(combine_randomly(partials, random)));
   for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
@@ -445,7 +445,7 @@ BOOST_AUTO_TEST_CASE(repsum_ignores_the_threads_environment) {
 }
 
 BOOST_AUTO_TEST_CASE(repsum_cancels_what_a_double_loses) {
-  Random random(8);
+  Engine random(8);
   const auto sum = [&](std::vector<double> values) {
     return first_double(combine_randomly(as_partials(values), random));
   };
@@ -458,7 +458,7 @@ BOOST_AUTO_TEST_CASE(repsum_cancels_what_a_double_loses) {
 }
 
 BOOST_AUTO_TEST_CASE(repsum_of_infinities_and_nan) {
-  Random random(9);
+  Engine random(9);
   const auto sum = [&](std::vector<double> values) { return combine_randomly(as_partials(values), random); };
   for (int round = 0; round < 50; ++round) {
     BOOST_TEST(first_double(sum({1, kInfinity, 2, -3})) == kInfinity);
@@ -496,7 +496,7 @@ BOOST_AUTO_TEST_CASE(statuses_map_to_the_errors_of_the_completion) {
 }
 
 BOOST_AUTO_TEST_CASE(general_operations_are_those_of_the_atomics_unit) {
-  Random random(10);
+  Engine random(10);
   size_t pairs = 0;
   for (uint16_t op = 0; op < 40; ++op) {
     for (uint16_t type = 0; type < 24; ++type) {
@@ -557,7 +557,7 @@ BOOST_AUTO_TEST_CASE(an_empty_partial_changes_nothing) {
 }
 
 BOOST_AUTO_TEST_CASE(bytes_that_no_call_made_are_refused_or_computed_safely) {
-  Random random(11);
+  Engine random(11);
   size_t accepted = 0;
   for (int round = 0; round < 200000; ++round) {
     std::array<uint64_t, 8> bytes{};

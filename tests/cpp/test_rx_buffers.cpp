@@ -13,14 +13,14 @@ using weft::kCacheLine;
 
 constexpr size_t kBytes = 4096;
 
-RxBuffers::Config config(uint32_t posted_min, uint32_t cached_max = 0, uint32_t count_max = 1000) {
+RxBuffers::Config sized(uint32_t posted_min, uint32_t cached_max = 0, uint32_t count_max = 1000) {
   return {kBytes, posted_min, cached_max, count_max};
 }
 
 BOOST_AUTO_TEST_SUITE(rx_buffers)
 
 BOOST_AUTO_TEST_CASE(test_no_buffer_is_mapped_before_the_first_message) {
-  RxBuffers buffers(config(3));
+  RxBuffers buffers(sized(3));
   BOOST_TEST(buffers.statistics().buffers == 0U);
   BOOST_TEST(buffers.take(1).memory != nullptr);
   BOOST_TEST(buffers.statistics().buffers == 3U);
@@ -28,7 +28,7 @@ BOOST_AUTO_TEST_CASE(test_no_buffer_is_mapped_before_the_first_message) {
 }
 
 BOOST_AUTO_TEST_CASE(test_messages_lie_one_behind_the_other) {
-  RxBuffers buffers(config(1));
+  RxBuffers buffers(sized(1));
   const auto a = buffers.take(1), b = buffers.take(65), c = buffers.take(0), d = buffers.take(64);
   BOOST_TEST(b.memory == a.memory + kCacheLine);
   BOOST_TEST(c.memory == b.memory + 2 * kCacheLine);
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(test_messages_lie_one_behind_the_other) {
 }
 
 BOOST_AUTO_TEST_CASE(test_number_of_buffers_grows_with_the_messages) {
-  RxBuffers buffers(config(2));
+  RxBuffers buffers(sized(2));
   for (int i = 0; i < 10; ++i) BOOST_TEST(buffers.take(kBytes).memory != nullptr);
   const auto s = buffers.statistics();
   BOOST_TEST(s.buffers >= 10U);
@@ -55,14 +55,14 @@ BOOST_AUTO_TEST_CASE(test_larger_buffers_take_more_messages) {
 }
 
 BOOST_AUTO_TEST_CASE(test_message_longer_than_a_buffer_has_no_room) {
-  RxBuffers buffers(config(2));
+  RxBuffers buffers(sized(2));
   BOOST_TEST(buffers.take(kBytes + 1).memory == nullptr);
   BOOST_TEST(buffers.take(~size_t{0}).memory == nullptr);
   BOOST_TEST(buffers.take(kBytes).memory != nullptr);
 }
 
 BOOST_AUTO_TEST_CASE(test_limit_of_buffers_is_an_answer_and_ends_with_a_message) {
-  RxBuffers buffers(config(1, 0, 2));
+  RxBuffers buffers(sized(1, 0, 2));
   const auto a = buffers.take(kBytes), b = buffers.take(kBytes);
   BOOST_TEST(b.memory != nullptr);
   BOOST_TEST(buffers.take(1).memory == nullptr);
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(test_limit_of_buffers_is_an_answer_and_ends_with_a_message)
 }
 
 BOOST_AUTO_TEST_CASE(test_drained_current_buffer_begins_again) {
-  RxBuffers buffers(config(1));
+  RxBuffers buffers(sized(1));
   const auto a = buffers.take(100);
   buffers.give(a.buffer);
   BOOST_TEST(buffers.take(100).memory == a.memory);
@@ -92,7 +92,7 @@ std::vector<uint32_t> burst(RxBuffers& buffers, int count) {
 }
 
 BOOST_AUTO_TEST_CASE(test_all_buffers_stay_with_a_cache_limit_of_zero) {
-  RxBuffers buffers(config(2, 0));
+  RxBuffers buffers(sized(2, 0));
   for (const uint32_t b : burst(buffers, 20)) buffers.give(b);
   const uint32_t before = buffers.statistics().buffers;
   BOOST_TEST(before >= 20U);
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(test_all_buffers_stay_with_a_cache_limit_of_zero) {
 }
 
 BOOST_AUTO_TEST_CASE(test_buffers_shrink_to_the_cache_limit_after_a_burst) {
-  RxBuffers buffers(config(2, 6));
+  RxBuffers buffers(sized(2, 6));
   for (int round = 0; round < 3; ++round) {
     for (const uint32_t b : burst(buffers, 20)) buffers.give(b);
     BOOST_TEST(buffers.statistics().buffers == 6U);
@@ -113,14 +113,14 @@ BOOST_AUTO_TEST_CASE(test_buffers_shrink_to_the_cache_limit_after_a_burst) {
 }
 
 BOOST_AUTO_TEST_CASE(test_posted_minimum_wins_over_the_cache_limit) {
-  RxBuffers buffers(config(3, 1));
+  RxBuffers buffers(sized(3, 1));
   for (const uint32_t b : burst(buffers, 20)) buffers.give(b);
   BOOST_TEST(buffers.statistics().posted == 3U);
   BOOST_TEST(buffers.statistics().buffers == 3U);
 }
 
 BOOST_AUTO_TEST_CASE(test_messages_never_overlap) {
-  RxBuffers buffers(config(2, 3));
+  RxBuffers buffers(sized(2, 3));
   struct Held {
     RxBuffers::Room room;
     std::vector<std::byte> bytes;

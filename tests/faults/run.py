@@ -94,7 +94,7 @@ class _Python:
 class _Compiled:
     """A copy of the C++ with a build folder, both kept from run to run: a fault costs one unit, and a link.
 
-    Nothing is optimised, and a program has only the test files that a fault names.
+    Nothing is optimised.
     """
 
     def __init__(self) -> None:
@@ -110,6 +110,7 @@ class _Compiled:
         self._ninja += ["-j", os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")]
         boost = Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "include"
         command = [tools / "cmake", "-S", self.root, "-B", self.folder, "-G", "Ninja", "-DWEFT_PYTHON=OFF"]
+        command += ["-DWEFT_UNITY_TESTS=OFF"]  # a program has only the test files that a fault names
         command += ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", f"-DPython_EXECUTABLE={sys.executable}"]
         command += [f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", f"-DWEFT_BOOST_INCLUDE={boost}"]
         status, text = _run(command, ROOT, self._env, _BUILD_SECONDS)
