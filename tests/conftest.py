@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("WEFT_TEST_LIBFABRIC", os.environ.get("WEFT_LIBFABRIC", ""))
     os.environ["WEFT_LIBFABRIC"] = "off"
     os.environ.pop("COLUMNS", None)  # of the terminal, or of a worker's: tables in a pipe would heed it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell started with &
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests interrupt inherit it
     if os.environ.get("WEFT_SANITIZED"):
         os.fork = _no_fork
 
