@@ -125,6 +125,7 @@ attempts, room for 4 bytes: Provided buffer is too small
 attempts, no room: Invalid argument
 a time of retries that is too long: Invalid argument
 six receives of four list entries
+a message that is sent again: received
 a message that is not sent again: Input/output error
 NIC: version 1, its address, a service
 a copy: the same attributes
@@ -173,7 +174,7 @@ def test_extensions_answer_and_refuse_as_for_python(programs: Path, library: str
 
 def test_options_and_values_have_their_effect(programs: Path, tmp_path: Path, library: str, release: str) -> None:
     env = support.environment("cxi", library, WEFT_CXI_RELEASE=release, FI_LOG_LEVEL="warn", FI_LOG_PROV="cxi")
-    env |= support.registry(tmp_path)
+    env |= support.registry(tmp_path) | {"FI_CXI_RNR_MAX_TIMEOUT_US": "0"}
     env |= support.of_service(env)
     done = support.run(support.compiled("cxi_values", programs), "cxi", support.service(env, les=4), env=env)
     assert done.stdout == VALUES, done.stderr
