@@ -116,6 +116,7 @@ alias: a time of retries: Invalid argument
 alias: a value that is read: Invalid argument
 received: by both
 received: by both
+a waiting message: tag 9, sender 4711
 operation flags, NULL: Invalid argument
 operation flags, no room: Invalid argument
 least room of 2^24: Invalid argument

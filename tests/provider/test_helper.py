@@ -108,8 +108,10 @@ def test_resources_of_a_client_that_ends_are_given_back() -> None:
         assert ask(client, ask="cq", of=lease).number("lease")
     assert ask(client, ask="endpoint", of=lease, info=fields(info)).number("lease")
     assert _in_use("eqs") >= 3
+    held = [one for one, _ in client._leases.values()]
     client.close()
     assert _in_use("eqs") == 0
+    assert all(one._closed for one in held)
 
 
 def fields(info: records.Record) -> dict[str, records.Value]:
@@ -156,7 +158,10 @@ def test_object_in_use_stays_the_clients() -> None:
     lease = domain.number("lease")
     cq = ask(client, ask="cq", of=lease).number("lease")
     assert ask(client, ask="close", of=lease).number("errno") == int(fi.EBUSY)
-    assert not ask(client, ask="close", of=cq).number("errno")
+    second = ask(client, ask="cq", of=lease).number("lease")
+    assert second
+    for one in (second, cq):
+        assert not ask(client, ask="close", of=one).number("errno")
     assert not ask(client, ask="close", of=lease).number("errno")
     assert ask(client, ask="cq", of=lease).number("errno") == int(fi.EOPBADSTATE)
 

@@ -73,11 +73,11 @@ static void of_domain(void) {
   refused("a request buffer, no room", fi_control(&domain->fid, kGetRequestBuffer, NULL));
   uint64_t forms[2];
   for (int i = 0; i < 2; ++i) {
-    forms[i] = key_of_region() >> 56;
     bool events = !i, optimized = !i;
     MUST(domain_ops->enable_optimized_mrs(&domain->fid, !i));
     MUST(fi_control(&domain->fid, kGetOptimized, &optimized));
     long r = domain_ops->enable_mr_match_events(&domain->fid, !i);
+    forms[i] = key_of_region() >> 56; /* before another call asks for the domain's options */
     MUST(fi_control(&domain->fid, kGetMatchEvents, &events));
     printf("enable_mr_match_events: %s, %d; optimized %d\n", r < 0 ? fi_strerror((int)-r) : "no error", events,
            optimized);
@@ -120,6 +120,14 @@ static void of_endpoint(void) {
     if (next(a->tx, &e) < 0 || next(b->rx, &e) < 0) exit(4);
     printf("received: %s\n", in);
   }
+  struct fi_cq_tagged_entry e;
+  fi_addr_t sources[1] = {4711}; /* an endpoint without FI_SOURCE knows no senders */
+  size_t total = 0;
+  POST(fi_tinject(a->ep, out, sizeof(out), a->peer, 9));
+  while (domain_ops->ep_get_unexp_msgs(b->ep, &e, 1, sources, &total) != 1) progress();
+  printf("a waiting message: tag %" PRIu64 ", sender %" PRIu64 "\n", e.tag, sources[0]);
+  POST(fi_trecv(b->ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 9, 0, &contexts[0]));
+  if (next(b->rx, &e) < 0) exit(4);
   MUST(fi_close(&alias->fid));
   refused("operation flags, NULL", fi_control(&a->ep->fid, FI_SETOPSFLAG, NULL));
   refused("operation flags, no room", fi_control(&a->ep->fid, FI_GETOPSFLAG, NULL));
