@@ -217,6 +217,7 @@ def main() -> int:
         faults = random.Random(seed).sample(faults, asked.faults)
     faults.sort(key=lambda one: (one.compiled, one.file if one.compiled else "", one.tests))
     with tempfile.TemporaryDirectory(prefix="weft-faults-") as folder:
+        os.chmod(folder, 0o755)  # tests of another user read it
         return _all(faults, Path(folder))
 
 
