@@ -103,9 +103,12 @@ the least request buffer: more than one byte
 a request buffer: 67108864
 a request buffer of nothing: Invalid argument
 a request buffer, no room: Invalid argument
-enable_mr_match_events: no error, 1; optimized 1
-enable_mr_match_events: no error, 0; optimized 0
+enable_mr_match_events: no error, 1
+enable_optimized_mrs: 1
+enable_mr_match_events: no error, 0
+enable_optimized_mrs: 0
 keys of regions with match events: another form
+keys of regions without them: the same form
 a value of a domain: Invalid argument
 a value of a domain, read: Invalid argument
 endpoint: an order that is none: Invalid argument
