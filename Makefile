@@ -61,7 +61,9 @@ CPP_FORMATTED = $(wildcard cpp/*/*.cpp cpp/*/*.hpp cpp/*/*.inl tests/cpp/*.cpp t
 PY_LINTED := src tests bench examples docs
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
-export PYTHONDONTWRITEBYTECODE ?=
+# Bytecode is kept, in build/: without it each of the thousands of processes that tests start compiles weft again.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(abspath build/pycache)
 
 .PHONY: clients client-wheels demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
