@@ -144,8 +144,7 @@ std::string status_text(const TxPort& tx, std::string text, const wire::RmaRange
     case Status::no_endpoint:
       return text +
              "no endpoint of this user is open at that address: compare it with the peer's getname(), and enable the "
-             "peer "
-             "first; processes of one host reach each other as one user";
+             "peer first; processes of one host reach each other as one user";
     case Status::peer_gone:
       return text +
              "the peer's process died, or the connection to it was lost: insert the address of the process that takes "
