@@ -59,13 +59,24 @@ struct Player {
 };
 
 struct Results {
-  double tagged, tagged_p99, line, line_p99, large, large_p99, copy, rate;
+  double tagged, tagged_p99, line, line_p99, inbox, inbox_p99, large, large_p99, copy, rate;
 };
 
-void play(int fd, bool first, uint64_t* line, Results* out) {
+// Two inboxes without a NIC: as many places as a ring has slots, each with a word in a line of its own.
+struct Inboxes {
+  static constexpr size_t kPlaces = 4096, kStep = 256 / sizeof(uint64_t);
+  uint64_t* words;
+  explicit Inboxes(std::byte* memory) : words(reinterpret_cast<uint64_t*>(memory)) {}
+  static constexpr size_t bytes() noexcept { return 2 * kPlaces * kStep * sizeof(uint64_t); }
+  uint64_t* place(bool of_first, uint64_t number) const noexcept {
+    return words + ((of_first ? kPlaces : 0) + number % kPlaces) * kStep;
+  }
+};
+
+void play(int fd, bool first, uint64_t* line, const Inboxes& inboxes, Results* out) {
   Player p(fd);
-  std::vector<double> tagged, bare, large, copies;
-  uint64_t at = 0;
+  std::vector<double> tagged, bare, large, copies, between;
+  uint64_t at = 0, number = 0;
   p.receive(8);
   tell(fd, 1);
   (void)hear<int>(fd);
@@ -89,6 +100,15 @@ void play(int fd, bool first, uint64_t* line, Results* out) {
         poll_word([&] { return __atomic_load_n(line, __ATOMIC_ACQUIRE) == at + 1; });
         __atomic_store_n(line, at + 2, __ATOMIC_RELEASE);
       }
+    }
+    for (int i = 0; i < kPings; ++i) {
+      const double start = now_ns();
+      uint64_t *const there = inboxes.place(!first, number), *const here = inboxes.place(first, number);
+      ++number;
+      if (first) __atomic_store_n(there, number, __ATOMIC_RELEASE);
+      poll_word([&] { return __atomic_load_n(here, __ATOMIC_ACQUIRE) == number; });
+      if (!first) __atomic_store_n(there, number, __ATOMIC_RELEASE);
+      if (first) between.push_back((now_ns() - start) / 2);
     }
   }
   // The receives of 8 bytes that are still posted take these messages.
@@ -119,8 +139,10 @@ void play(int fd, bool first, uint64_t* line, Results* out) {
     p.send(kLong);
     for (int i = 0; i < kMany; ++i) p.send(8);
     (void)hear<int>(fd);
+    const double rate = (now_ns() - start) / kMany;
     const auto t = quantiles(tagged), l = quantiles(bare), g = quantiles(large), c = quantiles(copies);
-    *out = {t.median, t.p99, l.median, l.p99, g.median, g.p99, c.median, (now_ns() - start) / kMany};
+    const auto b = quantiles(between);
+    *out = {t.median, t.p99, l.median, l.p99, b.median, b.p99, g.median, g.p99, c.median, rate};
   } else {
     p.wait(flag::kRecv);  // the receive of the long messages
     for (int i = 0; i < 64; ++i) p.receive(8);
@@ -139,15 +161,18 @@ void play(int fd, bool first, uint64_t* line, Results* out) {
 void bench_messages() {
   Peer game([](int fd) {
     auto* line = reinterpret_cast<uint64_t*>(shared_memory(4096));
+    const Inboxes inboxes(shared_memory(Inboxes::bytes()));
     Results results{};
-    Peer other([&](int to_first) { play(to_first, false, line, nullptr); });
-    play(other.fd(), true, line, &results);
+    Peer other([&](int to_first) { play(to_first, false, line, inboxes, nullptr); });
+    play(other.fd(), true, line, inboxes, &results);
     tell(fd, results);
     ::pause();
   });
   const auto r = hear<Results>(game.fd());
   add({"tagged 8 B, half round trip to a polling peer", "ns", r.tagged, r.tagged_p99, "bare line, same processes",
        r.line, "<= floor + 60 ns", r.tagged <= r.line + 60});
+  add({"tagged 8 B, the same beside two inboxes", "ns", r.tagged, r.tagged_p99, "a bare line in each direction",
+       r.inbox, "<= two inboxes + 60 ns", r.tagged <= r.inbox + 60});
   add({"tagged 1 MiB, half round trip", "ns", r.large, r.large_p99, "memcpy", r.copy, "<= 1.2 x (memcpy + line)",
        r.large <= 1.2 * (r.copy + r.line)});
   add({"tagged 8 B, one after the other", "ns", r.rate, r.rate, "", 0, "", true});

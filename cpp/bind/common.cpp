@@ -78,7 +78,14 @@ void unwatch_forks(host::HostNic* nic) noexcept {
 }
 
 void DomainBox::drain_now() {
-  for (const uint64_t cookie : domain->take_released()) Py_DECREF(reinterpret_cast<PyObject*>(cookie));
+  // Destructors may call back, so the list is not the box's meanwhile. Its memory is used again: receives release an
+  // object with each message.
+  std::vector<uint64_t> objects = std::exchange(released, {});
+  domain->take_released(&objects);
+  for (const uint64_t cookie : objects) Py_DECREF(reinterpret_cast<PyObject*>(cookie));
+  released.swap(objects);
+  if (!domain->has_news()) [[likely]]
+    return;
   static constexpr const char* kNames[] = {"match_mode", "no_id", "stopped"};
   for (const auto& [pid, what] : domain->take_news()) tell(pid, kNames[static_cast<size_t>(what)]);
 }

@@ -145,6 +145,7 @@ struct DomainBox {
   std::shared_ptr<NicBox> nic;
   std::unique_ptr<nic::Domain> domain;
   const nic::DomainConfig& config;
+  std::vector<uint64_t> released;  // the memory of drain_now()
   bool closed = false;
   nb::object on_news;                   // called with the pid of an endpoint and the name of what it tells
   RegionRules rules;                    // how regions are made, bound and enabled without Python

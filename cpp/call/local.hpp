@@ -62,7 +62,9 @@ Refusal check_local_slow(const nic::Endpoint& ep, const Local& local, LocalUse u
 // HOT. Host memory, for which the rules demand no further check.
 inline bool is_plain(const nic::Endpoint& ep, const Local& local) noexcept {
   const nic::OpRules& rules = ep.config().rules;
-  return local.iface == mem::kHmemSystem && !local.bare && !local.desc_given && !rules.mr_local && !rules.mr_hmem;
+  if (local.iface != mem::kHmemSystem || local.bare) [[unlikely]]
+    return false;
+  return local.desc_given ? rules.desc_ignored || local.desc == nullptr : !rules.mr_local && !rules.mr_hmem;
 }
 
 // HOT.

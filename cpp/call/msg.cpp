@@ -8,8 +8,7 @@ namespace {
 constexpr uint64_t kPeeks = nic::flag::kPeek | nic::flag::kClaim | nic::flag::kDiscard;
 
 Refusal check_capable(const nic::Endpoint& ep, bool tagged, bool send, Why* why) {
-  const uint64_t needed =
-      (tagged ? nic::flag::kTagged : nic::flag::kMsg) | (send ? nic::flag::kSend : nic::flag::kRecv);
+  const uint64_t needed = message_caps(tagged, send);
   if ((ep.config().caps & needed) == needed) [[likely]]
     return Refusal::none;
   why->what = tagged ? (send ? "TAGGED and SEND" : "TAGGED and RECV") : (send ? "MSG and SEND" : "MSG and RECV");
@@ -67,7 +66,7 @@ Refusal check_peek(const Receive& r, Why* why) {
 
 }  // namespace
 
-Refusal check(const nic::Endpoint& ep, Send& s, Why* why) {
+Refusal check_all(const nic::Endpoint& ep, Send& s, Why* why) {
   why->dest = s.dest;
   if (const Refusal r = check_capable(ep, s.tagged, true, why); r != Refusal::none) [[unlikely]]
     return r;
@@ -112,13 +111,12 @@ PostResult post(nic::Endpoint& ep, const Send& s) {
   return ep.post_send(args);
 }
 
-Refusal check(const nic::Endpoint& ep, Receive& r, Why* why) {
+Refusal check_all(const nic::Endpoint& ep, Receive& r, Why* why) {
   const nic::EndpointConfig& config = ep.config();
   why->dest = r.source;
   if (const Refusal no = check_capable(ep, r.tagged, false, why); no != Refusal::none) [[unlikely]]
     return no;
-  const uint64_t directed = nic::rx_cap::kDirectedRecv | (r.tagged ? nic::rx_cap::kTaggedDirectedRecv : 0);
-  if ((config.caps & directed) == 0) r.source = kNoPeer;
+  if ((config.caps & directed_caps(r.tagged)) == 0) r.source = kNoPeer;
   if (r.tagged && (config.caps & nic::rx_cap::kTaggedMultiRecv) == 0) r.flags &= ~nic::flag::kMultiRecv;
   if (r.message) {
     const FlagCall call = r.tagged ? FlagCall::trecv : FlagCall::recv;

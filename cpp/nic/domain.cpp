@@ -284,7 +284,7 @@ void Domain::release_cookies(Op* op) noexcept {
   } catch (const std::bad_alloc&) {
     return;
   }
-  released_count_.store(released_.size(), std::memory_order_relaxed);
+  ops_released_.store(!released_.empty(), std::memory_order_relaxed);
 }
 
 void Domain::release_context(uint64_t context) noexcept {
@@ -295,7 +295,7 @@ void Domain::release_context(uint64_t context) noexcept {
   } catch (const std::bad_alloc&) {
     return;
   }
-  released_count_.store(released_.size(), std::memory_order_relaxed);
+  ops_released_.store(!released_.empty(), std::memory_order_relaxed);
 }
 
 bool Domain::attach(uint64_t op_id, std::span<const uint64_t> cookies) {
@@ -356,17 +356,22 @@ void Domain::release_received(std::span<const uint64_t> cookies, uint64_t contex
   } catch (const std::bad_alloc&) {
     return;  // as in release_cookies()
   }
-  released_count_.store(1, std::memory_order_relaxed);
+  receives_released_.store(true, std::memory_order_relaxed);
 }
 
-std::vector<uint64_t> Domain::take_released() {
+void Domain::take_released(std::vector<uint64_t>* into) {
+  into->clear();
+  {
+    const Guard received(received_lock_);
+    received_.swap(*into);  // each of the two keeps its memory for the next round
+    receives_released_.store(false, std::memory_order_relaxed);
+  }
+  if (!ops_released_.load(std::memory_order_relaxed)) [[likely]]
+    return;
   const DomainLock guard(this);
-  released_count_.store(0, std::memory_order_relaxed);
-  std::vector<uint64_t> released = std::exchange(released_, {});
-  const Guard received(received_lock_);
-  released.insert(released.end(), received_.begin(), received_.end());
-  received_.clear();
-  return released;
+  into->insert(into->end(), released_.begin(), released_.end());
+  released_.clear();
+  ops_released_.store(false, std::memory_order_relaxed);
 }
 
 void Domain::tell(uint32_t pid, News what) noexcept {
@@ -377,11 +382,12 @@ void Domain::tell(uint32_t pid, News what) noexcept {
   } catch (const std::bad_alloc&) {
     return;
   }
-  released_count_.store(1, std::memory_order_relaxed);
+  news_waits_.store(true, std::memory_order_relaxed);
 }
 
 std::vector<std::pair<uint32_t, News>> Domain::take_news() {
   const Guard guard(received_lock_);
+  news_waits_.store(false, std::memory_order_relaxed);
   return std::exchange(news_, {});
 }
 

@@ -91,10 +91,21 @@ class Domain {
 
   // Attaches objects that an operation needs until it is done; take_released() then returns them. False: already done.
   bool attach(uint64_t op_id, std::span<const uint64_t> cookies);
-  [[nodiscard]] bool has_released() const noexcept { return released_count_.load(std::memory_order_relaxed) != 0; }
+  // HOT. True: take_released() or take_news() has something to give.
+  [[nodiscard]] bool has_released() const noexcept {
+    return ops_released_.load(std::memory_order_relaxed) || receives_released_.load(std::memory_order_relaxed) ||
+           has_news();
+  }
+  [[nodiscard]] bool has_news() const noexcept { return news_waits_.load(std::memory_order_relaxed); }
   // The objects and the context (0: none) of a receive. Any thread, without the lock.
   void release_received(std::span<const uint64_t> cookies, uint64_t context) noexcept;
-  std::vector<uint64_t> take_released();
+  // HOT. *into: its content is replaced, and its memory used again.
+  void take_released(std::vector<uint64_t>* into);
+  std::vector<uint64_t> take_released() {
+    std::vector<uint64_t> released;
+    take_released(&released);
+    return released;
+  }
   // A report to the application besides completions, which take_news() returns. Any thread, without the lock.
   void tell(uint32_t pid, News what) noexcept;
   std::vector<std::pair<uint32_t, News>> take_news();
@@ -203,7 +214,8 @@ class Domain {
   RankedSpin<lock_rank::kDomainReceived> received_lock_;
   std::vector<uint64_t> received_ GUARDED_BY(received_lock_);
   std::vector<std::pair<uint32_t, News>> news_ GUARDED_BY(received_lock_);
-  std::atomic<uint64_t> released_count_{0};
+  // Not empty: released_, received_, news_.
+  std::atomic<bool> ops_released_{false}, receives_released_{false}, news_waits_{false};
   std::unordered_map<wire::EpAddress, std::weak_ptr<Route>, wire::EpAddressHash> routes_;
   std::vector<std::weak_ptr<Route>> own_routes_;
   size_t routes_kept_ = 64;  // at this count routes without users are removed

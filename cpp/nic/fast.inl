@@ -36,6 +36,25 @@ constexpr OpClass class_of(OpKind kind) noexcept {
   return OpClass::send;
 }
 
+// HOT.
+inline Refusal TxPort::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow) {
+  domain_->assert_held();
+  if (state_ != State::enabled) [[unlikely]]
+    return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
+  *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
+  if (!admits(tx_cq_.get(), *wants)) [[unlikely]]
+    return tx_cq_ ? Refusal::cq_full : Refusal::no_cq;
+  *flow = flow_of(dest_of(dest));
+  if (*flow == nullptr) [[unlikely]]
+    return config_.connected ? Refusal::not_connected : Refusal::bad_address;
+  if (CommandQueue* const commands = model_.commands(); commands != nullptr) [[unlikely]] {
+    if (outstanding_ >= config_.tx_size || !commands->put(config_.holds_more && (flags & flag::kMore) != 0)) {
+      return Refusal::tx_full;
+    }
+  }
+  return Refusal::none;
+}
+
 [[gnu::always_inline]] inline void TxPort::complete(bool wants, uint64_t context, uint64_t flags, uint64_t len) {
   domain_->assert_held();
   if (wants) tx_cq_->push_local(context, flags, len & length_mask_);

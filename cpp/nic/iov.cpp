@@ -9,14 +9,6 @@ namespace weft::nic {
 
 using mem::copy_guarded;
 
-uint64_t sum_bytes(std::span<const iovec> list) noexcept {
-  uint64_t n = 0;
-  for (const iovec& v : list) {
-    if (__builtin_add_overflow(n, v.iov_len, &n)) return kNoSum;
-  }
-  return n;
-}
-
 uint64_t sum_bytes(std::span<const wire::RmaRange> list) noexcept {
   if (list.empty()) return kNoSum;
   uint64_t n = 0;

@@ -16,7 +16,13 @@ namespace weft::nic {
 // The sum of an invalid list: a list without pieces, or with more bytes than an address space.
 constexpr uint64_t kNoSum = ~uint64_t{0};
 
-uint64_t sum_bytes(std::span<const iovec> list) noexcept;
+inline uint64_t sum_bytes(std::span<const iovec> list) noexcept {
+  uint64_t n = 0;
+  for (const iovec& v : list) {
+    if (__builtin_add_overflow(n, v.iov_len, &n)) return kNoSum;
+  }
+  return n;
+}
 uint64_t sum_bytes(std::span<const wire::RmaRange> list) noexcept;
 
 // Copies all bytes of a list to `host`, or `host` to the list, through the devices' runtimes.

@@ -26,16 +26,18 @@ class Pool {
       return nullptr;
     Entry* const entry = &(*this)[free_.back()];
     free_.pop_back();
+    ++used_;
     return entry;
   }
   void give(Entry* entry) noexcept {
     assert(&(*this)[entry->id] == entry);
     free_.push_back(entry->id);  // grow() has reserved room for all entries
+    --used_;
   }
   Entry& operator[](uint32_t id) noexcept { return chunks_[id / kChunk][id % kChunk]; }
   const Entry& operator[](uint32_t id) const noexcept { return chunks_[id / kChunk][id % kChunk]; }
   [[nodiscard]] size_t capacity() const noexcept { return chunks_.size() * kChunk; }  // numbers are below this
-  [[nodiscard]] size_t used() const noexcept { return capacity() - free_.size(); }
+  [[nodiscard]] size_t used() const noexcept { return used_; }
 #if !defined(NDEBUG)
   void check() const {
     std::vector<bool> seen(capacity());
@@ -45,6 +47,7 @@ class Pool {
       seen[id] = true;
     }
     assert(free_.capacity() >= capacity() && "give() allocates nothing");
+    assert(used_ + free_.size() == capacity() && "an entry is free or in use");
   }
 #endif
   // Makes memory for so many entries; false: no memory.
@@ -74,6 +77,7 @@ class Pool {
 
   std::vector<std::unique_ptr<Entry[]>> chunks_;
   std::vector<uint32_t> free_;
+  size_t used_ = 0;
 };
 
 // An entry's links in one KeyIndex. Entries of equal keys form a ring, oldest first: the `prev` of the first is the

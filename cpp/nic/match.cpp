@@ -73,32 +73,42 @@ uint8_t MatchUnit::masked_shape(const Pattern& what) noexcept {
 // ---- receives
 // ----------------------------------------------------------------------------------------------------------
 
-bool MatchUnit::match(const Arrival& message, Match* out) noexcept {
-  const uint64_t tag = message.tagged ? message.tag : 0;
+// HOT. Most programs have receives of one shape at a time.
+Posted* MatchUnit::find_posted(bool tagged, uint64_t message_tag, uint64_t message_source) noexcept {
+  const uint64_t tag = tagged ? message_tag : 0;
   Posted* best = nullptr;
-  for (uint32_t left = active_[message.tagged]; left != 0; left &= left - 1) {
+  for (uint32_t left = active_[tagged]; left != 0; left &= left - 1) {
     const auto i = static_cast<uint8_t>(std::countr_zero(left));
     const Shape& shape = shapes_[i];
-    const uint64_t want = tag & ~shape.ignore, source = shape.any_source ? kAnySource : message.source;
+    const uint64_t want = tag & ~shape.ignore, source = shape.any_source ? kAnySource : message_source;
     const uint32_t id = by_key_.first(hash(i, want, source), [&](const Posted& p) {
       return p.shape == i && p.source == source && (p.tag & ~shape.ignore) == want;
     });
-    if (id != kNoEntry && (best == nullptr || posted_[id].sequence < best->sequence)) best = &posted_[id];
+    if (id == kNoEntry) continue;
+    Posted& found = posted_[id];
+    if (best == nullptr || found.sequence < best->sequence) best = &found;
   }
-  if (unhashed_ != 0 && message.tagged) [[unlikely]] {
-    for (uint32_t id = unhashed_first_; id != kNoEntry; id = posted_[id].by_key.next) {
-      Posted& p = posted_[id];
-      if (best != nullptr && p.sequence > best->sequence) break;
-      ++compared_;
-      if (((p.tag ^ tag) & ~p.ignore) == 0 && (p.source == kAnySource || p.source == message.source)) {
-        best = &p;
-        break;
-      }
-    }
+  if (unhashed_ != 0 && tagged) [[unlikely]]
+    best = find_unhashed(tag, message_source, best);
+  return best;
+}
+
+// The oldest receive that is not hashed, if it is older than `best`.
+Posted* MatchUnit::find_unhashed(uint64_t tag, uint64_t source, Posted* best) noexcept {
+  for (uint32_t id = unhashed_first_; id != kNoEntry; id = posted_[id].by_key.next) {
+    Posted& p = posted_[id];
+    if (best != nullptr && p.sequence > best->sequence) break;
+    ++compared_;
+    if (((p.tag ^ tag) & ~p.ignore) == 0 && (p.source == kAnySource || p.source == source)) return &p;
   }
-  if (best == nullptr) return false;
+  return best;
+}
+
+bool MatchUnit::match(const Arrival& message, Match* out) noexcept {
+  Posted* const found = find_posted(message.tagged, message.tag, message.source);
+  if (found == nullptr) return false;
   out->unexpected = nullptr;
-  use(best, message.length, out);
+  use(found, message.length, out);
   return true;
 }
 
@@ -145,7 +155,11 @@ Posted* MatchUnit::post(const Receive& receive) noexcept {
   p->context = receive.context;
   p->address = receive.address;
   p->used = 0;
-  p->min_left = receive.min_left;
+  if (receive.multi) {
+    p->min_left = receive.min_left;
+  } else {
+    p->object = receive.object;
+  }
   p->flags = receive.flags;
   p->extra = receive.extra;
   return p;

@@ -46,6 +46,7 @@ struct Receive {
   uint64_t flags = 0;     // the caller's
   uint64_t min_left = 0;  // multi: the buffer is retired when less room than this is left
   uint32_t extra = 0;     // the caller's
+  uint64_t object = 0;    // the caller's, of a receive for one message
   bool multi = false;     // FI_MULTI_RECV: takes messages until the room is used up
   bool more = false;      // FI_MORE: waits for a receive without it
 };
@@ -79,10 +80,15 @@ struct alignas(kCacheLine) Posted {
   KeyLink by_context;
   uint64_t context, address;
   uint64_t used;  // bytes of the buffer that messages have taken
-  uint64_t min_left, flags;
+  union {
+    uint64_t min_left;  // multi
+    uint64_t object;    // others
+  };
+  uint64_t flags;
   uint32_t extra, id;
 
   [[nodiscard]] Pattern pattern() const noexcept { return {tag, ignore, source, tagged}; }
+  [[nodiscard]] uint64_t callers_object() const noexcept { return multi ? 0 : object; }
 };
 static_assert(sizeof(Posted) == 2 * kCacheLine && offsetof(Posted, by_context) == kCacheLine);
 
@@ -133,6 +139,15 @@ class MatchUnit {
   // HOT. Finds the receive that takes the message. Touches two cache lines of that receive, the bucket of each shape in
   // use, and the receive's neighbours with equal keys. False: no receive matches; keep() the message, or refuse it.
   bool match(const Arrival& message, Match* out) noexcept;
+  // HOT. The same in two steps: the receive that match() would give the message, which stays listed; null: none.
+  Posted* find_posted(bool tagged, uint64_t tag, uint64_t source) noexcept;
+  // HOT. A receive for one message is done with: out of the lists, and released. The entry's content stays until the
+  // next post().
+  void finish(Posted* posted) noexcept {
+    assert(!posted->multi && posted->under_way == 0 && "no other message has the receive");
+    unlist(posted, Posted::State::retired);
+    posted_.give(posted);
+  }
   // Keeps a message that match() has just refused. Null: there are unexpected_max, or no memory. promised: the receiver
   // has promised to take the message, so the limit does not count.
   Unexpected* keep(const Arrival& message, bool promised = false) noexcept;
@@ -261,6 +276,7 @@ class MatchUnit {
   [[nodiscard]] uint32_t hash(uint64_t what, uint64_t tag, uint64_t source) const noexcept;
   [[nodiscard]] uint8_t shape_of(const Pattern& what) noexcept;
   [[gnu::noinline]] uint8_t masked_shape(const Pattern& what) noexcept;
+  [[gnu::noinline]] Posted* find_unhashed(uint64_t tag, uint64_t source, Posted* best) noexcept;
   void use(Posted* posted, uint64_t length, Match* out) noexcept;
   void list(Posted* posted) noexcept;
   void unlist(Posted* posted, Posted::State state) noexcept;

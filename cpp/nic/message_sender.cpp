@@ -67,8 +67,8 @@ wire::Frame MessageSender::message_frame(const Route& route, const Flow& flow, u
 }
 
 // counter: counts the message, or null. late: the NIC has told software of the end, and software counts it.
-void MessageSender::complete(bool wants, uint64_t context, bool tagged, uint64_t len, Counter* counter,
-                             bool late) noexcept {
+inline void MessageSender::complete(bool wants, uint64_t context, bool tagged, uint64_t len, Counter* counter,
+                                    bool late) noexcept {
   if (wants) tx_.queue()->push_local(context, send_flags(tagged), tx_.shown_length(len));
   if (counter == nullptr) [[likely]]
     return;
@@ -82,7 +82,7 @@ void MessageSender::complete(bool wants, uint64_t context, bool tagged, uint64_t
 }
 
 // True if the call may send the message as a credited one.
-bool MessageSender::may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept {
+inline bool MessageSender::may_credit(const Flow& flow, const SendArgs& args, uint64_t total) const noexcept {
   constexpr uint64_t kLonger = flag::kFence | flag::kMatchComplete | flag::kDeliveryComplete;
   return !config_.unordered && total <= wire::kInlinePayloadMax && (flow.busy & stops_) == 0 &&
          flow.epoch == flow.route->epoch && is_open(*flow.route) && (args.flags & kLonger) == 0 && args.device == 0 &&
@@ -90,8 +90,9 @@ bool MessageSender::may_credit(const Flow& flow, const SendArgs& args, uint64_t 
 }
 
 // HOT. Sends a credited message: one frame, and nothing remains.
-Status MessageSender::submit_credited(Flow& flow, uint64_t tag, uint64_t data, bool tagged, uint64_t flags,
-                                      std::span<const std::byte> bytes) {
+[[gnu::always_inline]] inline Status MessageSender::submit_credited(Flow& flow, uint64_t tag, uint64_t data,
+                                                                    bool tagged, uint64_t flags,
+                                                                    std::span<const std::byte> bytes) {
   Route& route = *flow.route;
   link::Peer& peer = *route.peer;
   Status s;
@@ -137,7 +138,8 @@ bool MessageSender::may_credit(const Op& op) const noexcept {
          !tx_.model().counts() && op.status == Status::ok && op.send().retry_at_ns == 0;
 }
 
-PostResult MessageSender::send_credited(Flow& flow, const SendArgs& args, uint64_t total, bool wants) {
+[[gnu::always_inline]] inline PostResult MessageSender::send_credited(Flow& flow, const SendArgs& args, uint64_t total,
+                                                                      bool wants) {
   const std::span<const std::byte> bytes(
       args.local.empty() ? nullptr : static_cast<const std::byte*>(args.local[0].iov_base), total);
   if (submit_credited(flow, args.tag, args.data, args.tagged, args.flags, bytes) != Status::ok) [[unlikely]]

@@ -15,24 +15,6 @@
 
 namespace weft::nic {
 
-Refusal TxPort::check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow) {
-  domain_->assert_held();
-  if (state_ != State::enabled) [[unlikely]]
-    return state_ == State::closed ? Refusal::closed : Refusal::not_enabled;
-  *wants = !inject_call && (!selective_ || (flags & flag::kCompletion) != 0);
-  if (!admits(tx_cq_.get(), *wants)) [[unlikely]]
-    return tx_cq_ ? Refusal::cq_full : Refusal::no_cq;
-  *flow = flow_of(dest_of(dest));
-  if (*flow == nullptr) [[unlikely]]
-    return config_.connected ? Refusal::not_connected : Refusal::bad_address;
-  if (CommandQueue* const commands = model_.commands(); commands != nullptr) [[unlikely]] {
-    if (outstanding_ >= config_.tx_size || !commands->put(config_.holds_more && (flags & flag::kMore) != 0)) {
-      return Refusal::tx_full;
-    }
-  }
-  return Refusal::none;
-}
-
 Flow* TxPort::make_flow(uint64_t fi_addr) {
   domain_->assert_held();
   std::shared_ptr<Route> shared = av_->route(fi_addr);

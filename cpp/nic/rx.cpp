@@ -28,6 +28,25 @@ RxMessage RxContext::message_of(const Unexpected& u) noexcept {
   return m;
 }
 
+void RxSink::received(const Posted& receive, const wire::BriefView& message, const wire::EpAddress& source,
+                      uint32_t index) noexcept {
+  RxCompletion c;
+  c.context = receive.context;
+  c.flags = receive.flags;
+  c.extra = receive.extra;
+  c.object = receive.callers_object();
+  c.buffer = receive.address;
+  c.length = message.payload.size();
+  c.tag = message.head.tag;
+  c.data = message.data;
+  c.source = source;
+  c.index = index;
+  c.tagged = (message.head.flags & wire::kMessageTagged) != 0;
+  c.has_data = (message.head.flags & wire::kMessageHasData) != 0;
+  c.ends = true;
+  completed(c);
+}
+
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 // HOT. Lines: the lock and the heads of this object; the flow's record; match() of the match unit; the buffer, or the
@@ -70,16 +89,61 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
   return reply;
 }
 
-RxAnswer RxContext::arrive_brief(RxMessage& message, std::span<const std::byte> bytes) noexcept {
+// HOT. Lines: as arrive(). A message whose turn it is, and that fits into a receive of one buffer and one message, ends
+// here; all others take the long way, with the same outcome.
+RxAnswer RxContext::arrive_brief(uint64_t peer, const wire::BriefView& brief) noexcept {
   const Guard guard(lock_);
-  if (closed_) return RxAnswer::closed;
-  if (message.sender >= senders_.size()) return RxAnswer::broken;
-  Sender* const from = &senders_[message.sender];
-  if (from->peer != message.peer) return RxAnswer::broken;
-  if (from->cut) [[unlikely]]
+  if (closed_) [[unlikely]]
     return RxAnswer::closed;
-  message.source = from->address;
-  return take_credited(from, message, bytes);
+  const wire::Brief& head = brief.head;
+  if (head.sender >= senders_.size()) [[unlikely]]
+    return RxAnswer::broken;
+  Sender& from = senders_[head.sender];
+  if (from.peer != peer) [[unlikely]]
+    return RxAnswer::broken;
+  if (from.cut) [[unlikely]]
+    return RxAnswer::closed;
+  const size_t length = brief.payload.size();
+  const bool in_turn = from.credits != 0 && head.sequence == from.expected && !from.refusing;
+  if (!in_turn || length > config_.credited_bytes_max || config_.relaxed) [[unlikely]]
+    return take_credited(&from, message_of(peer, from, brief), brief.payload);
+  Posted* const p = match_.find_posted((head.flags & wire::kMessageTagged) != 0, head.tag, from.source);
+  if (p == nullptr) {
+    const RxMessage message = message_of(peer, from, brief);
+    Arrival arrival = arrival_of(message, from);
+    --from.credits;
+    const RxAnswer kept = keep(message, from, arrival, brief.payload);
+    if (kept >= RxAnswer::refused) [[unlikely]]
+      return kept;
+    ++from.expected;
+    return RxAnswer::none;
+  }
+  // The buffer is this process's own, as the buffers of its puts are.
+  if (p->multi || length > p->length || (p->flags & kRxScattered) != 0 ||
+      (length != 0 && !mem::copy_guarded_hot(reinterpret_cast<std::byte*>(p->address), brief.payload.data(), length)))
+      [[unlikely]]
+    return take_credited(&from, message_of(peer, from, brief), brief.payload);
+  --from.credits;
+  ++from.expected;
+  ++matched_;
+  if (mode_.accounts()) [[unlikely]]
+    mode_.unlisted();
+  match_.finish(p);
+  sink_->received(*p, brief, from.address, from.index);
+  return RxAnswer::none;
+}
+
+RxMessage RxContext::message_of(uint64_t peer, const Sender& from, const wire::BriefView& brief) noexcept {
+  RxMessage m;
+  m.peer = peer;
+  m.source = from.address;
+  m.sender = brief.head.sender;
+  m.sequence = brief.head.sequence;
+  m.tag = brief.head.tag;
+  m.data = brief.data;
+  m.length = brief.payload.size();
+  m.flags = brief.head.flags | rx_flag::kCredited;
+  return m;
 }
 
 // none: the message has been taken.
@@ -166,13 +230,7 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
     return RxAnswer::broken;
   if (!credited && (mode_.changing() || sink_->is_full())) [[unlikely]]
     return RxAnswer::refused;
-  Arrival arrival;
-  arrival.tag = message.tag;
-  arrival.source = from.source;
-  arrival.length = message.length;
-  arrival.data = message.data;
-  arrival.flags = message.flags;
-  arrival.tagged = (message.flags & rx_flag::kTagged) != 0;
+  Arrival arrival = arrival_of(message, from);
   Match match;
   if (match_.match(arrival, &match)) {
     ++matched_;
@@ -180,6 +238,25 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
     return deliver(match, message, from.index, bytes) ? RxAnswer::done : RxAnswer::arrived;
   }
   if ((message.flags & rx_flag::kUnordered) != 0) return RxAnswer::refused;
+  return keep(message, from, arrival, bytes);
+}
+
+Arrival RxContext::arrival_of(const RxMessage& message, const Sender& from) noexcept {
+  Arrival arrival;
+  arrival.tag = message.tag;
+  arrival.source = from.source;
+  arrival.length = message.length;
+  arrival.data = message.data;
+  arrival.flags = message.flags;
+  arrival.tagged = (message.flags & rx_flag::kTagged) != 0;
+  return arrival;
+}
+
+// Keeps a message that no receive matches.
+RxAnswer RxContext::keep(const RxMessage& message, const Sender& from, Arrival& arrival,
+                         std::span<const std::byte> bytes) noexcept {
+  lock_.assert_held();
+  const bool credited = (message.flags & rx_flag::kCredited) != 0, whole = (message.flags & rx_flag::kWhole) != 0;
   uint32_t epoch = 0;
   if (mode_.accounts()) {
     const bool may_stay = mode_.keep(credited, &epoch);
@@ -203,7 +280,8 @@ RxAnswer RxContext::take_in(const RxMessage& message, const Sender& from, std::s
     sink_->kept(message);
   if (whole) [[unlikely]]
     land(kept);
-  return rendezvous || (message.flags & rx_flag::kWantsMatch) != 0 ? RxAnswer::arrived : RxAnswer::done;
+  const bool waits = (message.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0;
+  return waits ? RxAnswer::arrived : RxAnswer::done;
 }
 
 RxAnswer RxContext::hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept try {
@@ -283,6 +361,7 @@ RxCompletion RxContext::completion_of(const Match& match, const RxMessage& messa
   c.context = p.context;
   c.flags = p.flags;
   c.extra = p.extra;
+  c.object = p.callers_object();
   c.buffer = p.address + match.offset;
   c.length = match.stored;
   c.cut = match.cut;
@@ -304,7 +383,7 @@ void RxContext::end(Posted* posted, RxCompletion& completion) noexcept {
   completion.ends = last && !canceled;
   if (last) match_.release(posted);
   if (closed_) {
-    if (last) sink_->dropped(completion.context, completion.multi);
+    if (last) sink_->dropped(completion.context, completion.object, completion.multi);
     return;
   }
   sink_->completed(completion);
@@ -475,6 +554,7 @@ RxCompletion RxContext::ended(const Receive& receive) noexcept {
   c.context = receive.context;
   c.flags = receive.flags;
   c.extra = receive.extra;
+  c.object = receive.multi ? 0 : receive.object;
   c.ends = true;
   c.tagged = receive.what.tagged;
   c.multi = c.multi_last = receive.multi;
@@ -529,6 +609,7 @@ bool RxContext::cancel(uint64_t context) noexcept {
   c.context = p->context;
   c.flags = p->flags;
   c.extra = p->extra;
+  c.object = p->callers_object();
   c.ends = true;
   c.tagged = p->tagged;
   c.multi = c.multi_last = p->multi;
@@ -577,14 +658,14 @@ void RxContext::close() noexcept {
     for (Posted* posted : match_.listed()) {
       match_.cancel(posted);
       if (posted->under_way != 0) continue;  // the last end() drops it
-      sink_->dropped(posted->context, posted->multi);
+      sink_->dropped(posted->context, posted->callers_object(), posted->multi);
       match_.release(posted);
     }
   } catch (const std::bad_alloc&) {  // the contexts stay until the process ends
   }
-  for (const Waiting& w : waiting_) sink_->dropped(w.receive.context, w.receive.multi);
+  for (const Waiting& w : waiting_) sink_->dropped(w.receive.context, w.receive.object, w.receive.multi);
   waiting_.clear();
-  for (const Receive& h : held_) sink_->dropped(h.context, h.multi);
+  for (const Receive& h : held_) sink_->dropped(h.context, h.object, h.multi);
   held_.clear();
   const auto lose = [this](const Unexpected& u) {
     if ((u.flags & (rx_flag::kRendezvous | rx_flag::kWantsMatch)) != 0)

@@ -30,6 +30,7 @@
 #include "nic/rx_buffers.hpp"
 #include "nic/rx_mode.hpp"
 #include "wire/address.hpp"
+#include "wire/brief.hpp"
 #include "wire/frame.hpp"
 
 namespace weft::nic {
@@ -81,6 +82,7 @@ struct RxCompletion {
   uint64_t context = 0;
   uint64_t flags = 0;         // of the Receive
   uint32_t extra = kNoExtra;  // of the Receive; a peek has none
+  uint64_t object = 0;        // of the Receive
   uint64_t buffer = 0;        // address of the message's first byte
   uint64_t length = 0;        // stored bytes; of a peek: the message's length
   uint64_t cut = 0;           // bytes without room
@@ -134,6 +136,10 @@ class RxSink {
   // Stores bytes of a message in a receive of several buffers, `offset` bytes behind its start. False: a page failed.
   virtual bool store(uint32_t extra, uint64_t offset, std::span<const std::byte> bytes) noexcept = 0;
   virtual void completed(const RxCompletion& completion) noexcept = 0;
+  // HOT. The same for a receive of one buffer and one message, which is in the buffer. The receive is released already,
+  // and its entry keeps its content during the call. source, index: of the flow.
+  virtual void received(const Posted& receive, const wire::BriefView& message, const wire::EpAddress& source,
+                        uint32_t index) noexcept;
   virtual void pull(const RxPull& pull) noexcept = 0;  // queues the pull
   // Tells a sender that was answered `arrived` that its operation ends. bytes: of its message that were taken.
   virtual void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept = 0;
@@ -142,7 +148,7 @@ class RxSink {
   virtual void lost(uint64_t peer, uint64_t op_id, Status why) noexcept = 0;
   // A receive ends without a completion, because the endpoint closes. multi: of a buffer for several messages, whose
   // earlier completions may still wait to be read.
-  virtual void dropped(uint64_t context, bool multi) noexcept = 0;
+  virtual void dropped(uint64_t context, uint64_t object, bool multi) noexcept = 0;
   // RxContext::settle() has to be called soon, from a thread that makes progress.
   virtual void unsettled() noexcept = 0;
   virtual uint64_t now_ns() noexcept = 0;
@@ -186,8 +192,8 @@ class RxContext {
 
   // HOT.
   RxReply arrive(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
-  // HOT. A credited message in its short form: the source is that of the flow's record.
-  RxAnswer arrive_brief(RxMessage& message, std::span<const std::byte> bytes) noexcept;
+  // HOT. A credited message in its short form, from a connection's number: the source is that of the flow's record.
+  RxAnswer arrive_brief(uint64_t peer, const wire::BriefView& brief) noexcept;
   // The address of the flow's sender; nullopt: the connection has no such flow.
   std::optional<wire::EpAddress> source_of_flow(uint64_t peer, uint32_t sender) noexcept;
   // Further credited messages that the flow's sender may send; 0: the connection has no such flow.
@@ -297,6 +303,10 @@ class RxContext {
   [[gnu::noinline]] RxAnswer add_flow(const RxMessage& message, uint32_t* number) noexcept;
   RxAnswer take_credited(Sender* from, const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   RxAnswer take_in(const RxMessage& message, const Sender& from, std::span<const std::byte> bytes) noexcept;
+  RxAnswer keep(const RxMessage& message, const Sender& from, Arrival& arrival,
+                std::span<const std::byte> bytes) noexcept;
+  static RxMessage message_of(uint64_t peer, const Sender& from, const wire::BriefView& brief) noexcept;
+  static Arrival arrival_of(const RxMessage& message, const Sender& from) noexcept;
   [[gnu::noinline]] RxAnswer hold_early(const RxMessage& message, std::span<const std::byte> bytes) noexcept;
   [[gnu::noinline]] bool release_early(uint32_t number) noexcept;
   bool deliver(const Match& match, const RxMessage& message, uint32_t index, std::span<const std::byte> bytes) noexcept;

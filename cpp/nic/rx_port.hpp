@@ -38,7 +38,9 @@ class RxPort final : private RxSink {
 
   // HOT. Requires the progress lock.
   RxReply arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload);
-  RxAnswer arrive(const link::Peer& peer, const wire::BriefView& brief) noexcept;
+  RxAnswer arrive(const link::Peer& peer, const wire::BriefView& brief) noexcept {
+    return rx_.arrive_brief(peer.number, brief);
+  }
   // HOT. from: only messages of this address; null: of any.
   PostResult post(const ReceiveArgs& args, const wire::EpAddress* from);
   // Takes the list entries that the endpoint needs. False: its service has too few.
@@ -79,8 +81,8 @@ class RxPort final : private RxSink {
   void end_pulls() noexcept;  // waits for copies of other threads
 
  private:
-  // The state of a receive beyond its entry in the match unit. Most receives have one object of the caller and no more:
-  // 16 bytes, so that a match among very many receives reads few cache lines.
+  // The state of a receive beyond its entry in the match unit, which has room for one object of the caller unless the
+  // receive takes several messages.
   struct More {
     uint8_t device = 0;             // bit i: list[i] is device memory; the bytes go to `bounce` first
     std::vector<uint64_t> cookies;  // objects of the caller after the first
@@ -97,10 +99,12 @@ class RxPort final : private RxSink {
   bool is_full() noexcept override;
   bool store(uint32_t extra, uint64_t offset, std::span<const std::byte> bytes) noexcept override;
   void completed(const RxCompletion& completion) noexcept override;
+  void received(const Posted& receive, const wire::BriefView& message, const wire::EpAddress& source,
+                uint32_t index) noexcept override;
   void pull(const RxPull& pull) noexcept override;
   void done(uint64_t peer, uint64_t op_id, uint64_t bytes) noexcept override;
   void lost(uint64_t peer, uint64_t op_id, Status why) noexcept override;
-  void dropped(uint64_t context, bool multi) noexcept override;
+  void dropped(uint64_t context, uint64_t object, bool multi) noexcept override;
   void unsettled() noexcept override;
   uint64_t now_ns() noexcept override;
   void kept(const RxMessage& message) noexcept override;
@@ -112,7 +116,7 @@ class RxPort final : private RxSink {
   More& more(uint32_t extra) noexcept;                                       // of a receive with kHasMore
   Held take_held(uint32_t extra) noexcept;
   static uint64_t device_address(const More& more, uint64_t in_bounce) noexcept;
-  void release(uint32_t extra, uint64_t context) noexcept;
+  void release(uint32_t extra, uint64_t object, uint64_t context) noexcept;
   void tell_done(uint64_t peer, uint64_t op_id, Status status, uint64_t bytes) noexcept;
   void report(const RxCompletion& completion, Status status, uint64_t flags) noexcept;
   // A pull that software_progress() starts.

@@ -311,7 +311,7 @@ RingStatistics MpscConsumer::statistics() const noexcept {
 
 #if !defined(NDEBUG)
 void MpscConsumer::check() const {
-  assert(taken_unfreed_ < free_batch_ && "a full batch is freed");
+  assert(taken_unfreed_ < free_batch_max_ && "a full batch is freed");
   assert(holes_.size() <= mask_ + 1 && holes_.capacity() >= mask_ + 1 && "open_hole() allocates nothing");
   size_t bits = 0;
   for (const uint64_t word : hole_bits_) bits += static_cast<size_t>(std::popcount(word));
@@ -350,7 +350,8 @@ MpscConsumer::MpscConsumer(Header* header, uint32_t slot_count, uint64_t first_t
       slots_(detail::slots_of(header)),
       mask_(slot_count - 1),
       shift_(static_cast<uint32_t>(std::countr_zero(slot_count))),
-      free_batch_(std::clamp(slot_count / 16, 1u, kFreeBatchMax)),
+      free_batch_(std::clamp(slot_count / 16, 1u, kFreeBatch)),
+      free_batch_max_(std::clamp(slot_count / 16, 1u, kFreeBatchMax)),
       head_(first_ticket),
       hole_bits_((slot_count + 63) / 64),
       blocked_bits_(65536 / 64) {

@@ -22,8 +22,10 @@
 //
 // Two short cuts for latency. A producer with a short message (try_claim_briefly, publish_and_ask) moves the tail
 // behind the publication, so that the move is also the fence before the doorbell. The consumer frees the slots that it
-// took at the head in batches. Until a batch is freed, producers see its slots as full. Only producers do, because
-// every step that looks at more than the head, or publishes the position, frees the batch first.
+// took at the head in batches: when it finds no message, so that the stores, to lines that producers' cores hold, do
+// not delay a message that has arrived; at the latest when a sixteenth of the ring waits to be freed. Until a batch is
+// freed, producers see its slots as full. Only producers do, because every step that looks at more than the head, or
+// publishes the position, frees the batch first.
 #pragma once
 
 #include <atomic>
@@ -279,8 +281,8 @@ class MpscConsumer {
 
   /// Takes the next message, if there is one, into `message`.
   // HOT: no syscall, no allocation, no lock. Reads the slot's first line and as many as the payload has. Writes the
-  // first lines of free_batch_ slots at a time: a store to a line that the producer's core still holds would delay the
-  // locked instructions behind it by one transfer of the line for each message.
+  // first lines of many slots at a time: a store to a line that the producer's core still holds would delay the locked
+  // instructions behind it by one transfer of the line for each message.
   [[nodiscard]] PollStatus poll(Message& message) noexcept {
     return poll_in_place([&message](uint16_t producer, uint32_t kind, std::span<const std::byte> payload) noexcept {
       message.producer = producer;
@@ -314,11 +316,16 @@ class MpscConsumer {
       if ((state & ~detail::kProducerMask) == detail::make_state(lap, 0, detail::Phase::full)) [[likely]] {
         const PollStatus status = deliver(slot, state, take);
         ++head_;
-        if (++taken_unfreed_ >= free_batch_) free_taken();
+        // The slots were last used a ring ago: the line behind the next one comes while this message is handled.
+        __builtin_prefetch(&slots_[(head_ + 1) & mask_]);
+        if (++taken_unfreed_ >= free_batch_max_) [[unlikely]]
+          free_taken();
         return status;
       }
-      if (state == detail::make_state(lap, 0, detail::Phase::free) && head_ >= skip_check_until_)
+      if (state == detail::make_state(lap, 0, detail::Phase::free) && head_ >= skip_check_until_) {
+        if (wants_idle()) free_taken();
         return PollStatus::empty;
+      }
     }
     free_taken();
     const Found found = find();
@@ -339,6 +346,9 @@ class MpscConsumer {
     }
     return empty_slow();
   }
+
+  /// A poll of the empty ring would free a batch of slots.
+  [[nodiscard]] bool wants_idle() const noexcept { return taken_unfreed_ >= free_batch_; }
 
   /// Lets other threads than the consumer's check for work: there may be a message once *word differs from `free`.
   /// No word: assume that there is work. Valid until the next poll.
@@ -421,7 +431,7 @@ class MpscConsumer {
   /// Frees the slots of the messages that poll() has taken at the head. Producers see these as messages that wait, so
   /// they are freed before anything that tells producers, or checks, how far the scan is.
   void free_taken() noexcept {
-    assert(taken_unfreed_ <= free_batch_ && "poll() frees a full batch");
+    assert(taken_unfreed_ <= free_batch_max_ && "poll() frees a full batch");
     for (; taken_unfreed_ != 0; --taken_unfreed_) {
       const uint64_t ticket = head_ - taken_unfreed_;
       free_slot(slots_[ticket & mask_], lap_at(ticket) + 1);
@@ -461,13 +471,14 @@ class MpscConsumer {
   bool is_blocked(uint16_t producer) const noexcept { return (blocked_bits_[producer / 64] >> producer % 64 & 1) != 0; }
 
   static constexpr uint32_t kClaimedReads = 64;
-  static constexpr uint32_t kFreeBatchMax = 16;
+  static constexpr uint32_t kFreeBatch = 16, kFreeBatchMax = 64;
 
   detail::Header* header_;
   detail::Slot* slots_;
   uint64_t mask_;
   uint32_t shift_;
-  uint32_t free_batch_;         // at most a sixteenth of the ring
+  // Slots that a poll of the empty ring frees, and that any poll frees: at most a sixteenth of the ring.
+  uint32_t free_batch_, free_batch_max_;
   uint32_t taken_unfreed_ = 0;  // the last tickets below the head: taken, and their slots not freed
   uint64_t head_;               // ticket of the scan; private, so no other process can change it
   uint64_t skip_check_until_ =

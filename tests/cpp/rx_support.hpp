@@ -35,7 +35,7 @@ struct Sink : RxSink {
     losses.push_back({peer, op_id, 0});
     reasons.push_back(why);
   }
-  void dropped(uint64_t context, bool multi) noexcept override {
+  void dropped(uint64_t context, uint64_t, bool multi) noexcept override {
     (multi ? dropped_multi : dropped_one).push_back(context);
   }
   void unsettled() noexcept override { ++unsettled_calls; }

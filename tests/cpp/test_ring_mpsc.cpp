@@ -342,6 +342,35 @@ BOOST_AUTO_TEST_CASE(test_ring_slots_of_taken_messages_are_freed_in_batches) {
   BOOST_TEST(ring.consumer.statistics().corruptions == 0U);
 }
 
+BOOST_AUTO_TEST_CASE(test_ring_slots_are_freed_when_there_is_no_message_or_at_the_latest_after_a_batch) {
+  Ring ring(1024);  // 16 slots when idle, 64 at the latest
+  auto producer = ring.producer(1);
+  uint64_t sent = 0, taken = 0;
+  Message message;
+  while (push(producer, sent)) ++sent;
+  BOOST_REQUIRE(sent == 1024U);
+  for (; taken < 63; ++taken) expect(ring.consumer, 1, taken);
+  BOOST_TEST(!push(producer, sent));
+  expect(ring.consumer, 1, taken++);
+  for (int i = 0; i < 64; ++i) BOOST_TEST(push(producer, sent++));
+  BOOST_TEST(!push(producer, sent));
+  while (taken != sent) expect(ring.consumer, 1, taken++);
+  // All batches are full and freed. Fifteen messages more are none, and sixteen are one.
+  for (int i = 0; i < 15; ++i) {
+    BOOST_REQUIRE(push(producer, sent++));
+    expect(ring.consumer, 1, taken++);
+  }
+  BOOST_TEST((ring.consumer.poll(message) == PollStatus::empty));
+  BOOST_TEST(!ring.consumer.wants_idle());
+  BOOST_REQUIRE(push(producer, sent++));
+  expect(ring.consumer, 1, taken++);
+  BOOST_TEST(ring.consumer.wants_idle());
+  BOOST_TEST((ring.consumer.poll(message) == PollStatus::empty));
+  BOOST_TEST(!ring.consumer.wants_idle());
+  for (int i = 0; i < 1024; ++i) BOOST_REQUIRE(push(producer, sent++));
+  BOOST_TEST(!push(producer, sent));
+}
+
 /// One consumer that sleeps whenever it may, one producer: a lost wake-up would hang the test.
 BOOST_AUTO_TEST_CASE(test_ring_sleeping_consumer_is_always_woken) {
   Ring ring(8);

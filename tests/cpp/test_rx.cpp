@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(test_threads_post_and_messages_arrive_at_once) {
     void done(uint64_t, uint64_t, uint64_t) noexcept override {}
     void ready(uint64_t, uint64_t, uint32_t) noexcept override {}
     void lost(uint64_t, uint64_t, Status) noexcept override {}
-    void dropped(uint64_t, bool) noexcept override {}
+    void dropped(uint64_t, uint64_t, bool) noexcept override {}
     void unsettled() noexcept override {}
     uint64_t now_ns() noexcept override { return 0; }
     bool is_full() noexcept override { return false; }
