@@ -473,7 +473,7 @@ void handler(void* target, const void* operand, const void* compare, void* resul
 
 /// A loop that the compiler turns into vector instructions where the type and the operation have them.
 template <class E, AtomicOp op>
-void block(void* target, const void* operand, size_t count) noexcept {
+[[gnu::always_inline]] inline void block_loop(void* target, const void* operand, size_t count) noexcept {
   using Image = typename E::Image;
   auto* t = static_cast<unsigned char*>(target);
   auto* b = static_cast<const unsigned char*>(operand);
@@ -493,56 +493,76 @@ void block(void* target, const void* operand, size_t count) noexcept {
 
 using BlockFn = void (*)(void* target, const void* operand, size_t count) noexcept;
 
+template <class E, AtomicOp op>
+void block(void* target, const void* operand, size_t count) noexcept {
+  block_loop<E, op>(target, operand, count);
+}
+#if defined(__x86_64__)
+// The same with vectors of 32 bytes, which a build for every x86-64 processor cannot assume.
+template <class E, AtomicOp op>
+[[gnu::target("avx2"), gnu::flatten]] void block_avx2(void* target, const void* operand, size_t count) noexcept {
+  block_loop<E, op>(target, operand, count);
+}
+#endif
+
+template <class E, AtomicOp op>
+BlockFn block_for([[maybe_unused]] bool wide) noexcept {
+#if defined(__x86_64__)
+  if (wide) return &block_avx2<E, op>;
+#endif
+  return &block<E, op>;
+}
+
 template <AtomicOp op>
-BlockFn block_of(Datatype datatype) noexcept {
+BlockFn block_of(Datatype datatype, bool wide) noexcept {
   switch (datatype) {
     case Datatype::int8:
-      return &block<IntegerElement<int8_t>, op>;
+      return block_for<IntegerElement<int8_t>, op>(wide);
     case Datatype::uint8:
-      return &block<IntegerElement<uint8_t>, op>;
+      return block_for<IntegerElement<uint8_t>, op>(wide);
     case Datatype::int16:
-      return &block<IntegerElement<int16_t>, op>;
+      return block_for<IntegerElement<int16_t>, op>(wide);
     case Datatype::uint16:
-      return &block<IntegerElement<uint16_t>, op>;
+      return block_for<IntegerElement<uint16_t>, op>(wide);
     case Datatype::int32:
-      return &block<IntegerElement<int32_t>, op>;
+      return block_for<IntegerElement<int32_t>, op>(wide);
     case Datatype::uint32:
-      return &block<IntegerElement<uint32_t>, op>;
+      return block_for<IntegerElement<uint32_t>, op>(wide);
     case Datatype::int64:
-      return &block<IntegerElement<int64_t>, op>;
+      return block_for<IntegerElement<int64_t>, op>(wide);
     case Datatype::uint64:
-      return &block<IntegerElement<uint64_t>, op>;
+      return block_for<IntegerElement<uint64_t>, op>(wide);
     default:
       break;
   }
   if constexpr (!integer_only(op)) {
-    if (datatype == Datatype::float32) return &block<FloatElement<float>, op>;
-    if (datatype == Datatype::float64) return &block<FloatElement<double>, op>;
+    if (datatype == Datatype::float32) return block_for<FloatElement<float>, op>(wide);
+    if (datatype == Datatype::float64) return block_for<FloatElement<double>, op>(wide);
     if constexpr (!needs_order(op)) {
-      if (datatype == Datatype::float_complex) return &block<ComplexElement<float>, op>;
-      if (datatype == Datatype::double_complex) return &block<ComplexElement<double>, op>;
+      if (datatype == Datatype::float_complex) return block_for<ComplexElement<float>, op>(wide);
+      if (datatype == Datatype::double_complex) return block_for<ComplexElement<double>, op>(wide);
     }
   }
   return nullptr;
 }
 
 /// Null: the pair has no loop of its own.
-BlockFn block_of(AtomicOp op, Datatype datatype) noexcept {
+BlockFn block_of(AtomicOp op, Datatype datatype, bool wide) noexcept {
   switch (op) {
     case AtomicOp::sum:
-      return block_of<AtomicOp::sum>(datatype);
+      return block_of<AtomicOp::sum>(datatype, wide);
     case AtomicOp::prod:
-      return block_of<AtomicOp::prod>(datatype);
+      return block_of<AtomicOp::prod>(datatype, wide);
     case AtomicOp::min:
-      return block_of<AtomicOp::min>(datatype);
+      return block_of<AtomicOp::min>(datatype, wide);
     case AtomicOp::max:
-      return block_of<AtomicOp::max>(datatype);
+      return block_of<AtomicOp::max>(datatype, wide);
     case AtomicOp::bor:
-      return block_of<AtomicOp::bor>(datatype);
+      return block_of<AtomicOp::bor>(datatype, wide);
     case AtomicOp::band:
-      return block_of<AtomicOp::band>(datatype);
+      return block_of<AtomicOp::band>(datatype, wide);
     case AtomicOp::bxor:
-      return block_of<AtomicOp::bxor>(datatype);
+      return block_of<AtomicOp::bxor>(datatype, wide);
     default:
       return nullptr;
   }
@@ -633,8 +653,17 @@ bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* op
   });
 }
 
-bool block_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand, size_t count) noexcept {
-  const BlockFn plain = block_of(op, datatype);
+bool has_wide_vectors() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") != 0;
+#else
+  return false;
+#endif
+}
+
+bool block_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand, size_t count,
+                   bool wide) noexcept {
+  const BlockFn plain = block_of(op, datatype, wide);
   if (plain == nullptr) return atomic_guarded(op, datatype, target, operand, nullptr, nullptr, count);
   const size_t bytes = count * datatype_size(datatype);
   const mem::MemoryRange ranges[] = {{target, bytes}, {operand, bytes}};

@@ -143,11 +143,14 @@ inline void atomic_apply(AtomicOp op, Datatype datatype, void* target, const voi
 [[nodiscard]] bool atomic_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand,
                                   const void* compare, void* result, size_t count) noexcept;
 
+/// This processor has vectors of 32 bytes.
+[[nodiscard]] bool has_wide_vectors() noexcept;
+
 /// Combines `count` elements at `target` with those at `operand`, as atomic_apply() does without results, by plain
 /// loads and stores: the caller keeps all other updates away (mem/gate.hpp). False: a page failed; some elements may be
-/// updated.
-[[nodiscard]] bool block_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand,
-                                 size_t count) noexcept;
+/// updated. wide: with vectors of 32 bytes.
+[[nodiscard]] bool block_guarded(AtomicOp op, Datatype datatype, void* target, const void* operand, size_t count,
+                                 bool wide = has_wide_vectors()) noexcept;
 
 /// The small floats' codecs: exact to double, rounded to nearest even back. Bits above the format's width must be zero.
 [[nodiscard]] double decode_float16(uint16_t bits) noexcept;
