@@ -28,25 +28,6 @@ RxMessage RxContext::message_of(const Unexpected& u) noexcept {
   return m;
 }
 
-void RxSink::received(const Posted& receive, const wire::BriefView& message, const wire::EpAddress& source,
-                      uint32_t index) noexcept {
-  RxCompletion c;
-  c.context = receive.context;
-  c.flags = receive.flags;
-  c.extra = receive.extra;
-  c.object = receive.callers_object();
-  c.buffer = receive.address;
-  c.length = message.payload.size();
-  c.tag = message.head.tag;
-  c.data = message.data;
-  c.source = source;
-  c.index = index;
-  c.tagged = (message.head.flags & wire::kMessageTagged) != 0;
-  c.has_data = (message.head.flags & wire::kMessageHasData) != 0;
-  c.ends = true;
-  completed(c);
-}
-
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 // HOT. Lines: the lock and the heads of this object; the flow's record; match() of the match unit; the buffer, or the
@@ -87,63 +68,6 @@ RxReply RxContext::arrive(const RxMessage& message, std::span<const std::byte> b
   reply.credits = config_.credits - from->credits - from->early;
   from->credits += reply.credits;
   return reply;
-}
-
-// HOT. Lines: as arrive(). A message whose turn it is, and that fits into a receive of one buffer and one message, ends
-// here; all others take the long way, with the same outcome.
-RxAnswer RxContext::arrive_brief(uint64_t peer, const wire::BriefView& brief) noexcept {
-  const Guard guard(lock_);
-  if (closed_) [[unlikely]]
-    return RxAnswer::closed;
-  const wire::Brief& head = brief.head;
-  if (head.sender >= senders_.size()) [[unlikely]]
-    return RxAnswer::broken;
-  Sender& from = senders_[head.sender];
-  if (from.peer != peer) [[unlikely]]
-    return RxAnswer::broken;
-  if (from.cut) [[unlikely]]
-    return RxAnswer::closed;
-  const size_t length = brief.payload.size();
-  const bool in_turn = from.credits != 0 && head.sequence == from.expected && !from.refusing;
-  if (!in_turn || length > config_.credited_bytes_max || config_.relaxed) [[unlikely]]
-    return take_credited(&from, message_of(peer, from, brief), brief.payload);
-  Posted* const p = match_.find_posted((head.flags & wire::kMessageTagged) != 0, head.tag, from.source);
-  if (p == nullptr) {
-    const RxMessage message = message_of(peer, from, brief);
-    Arrival arrival = arrival_of(message, from);
-    --from.credits;
-    const RxAnswer kept = keep(message, from, arrival, brief.payload);
-    if (kept >= RxAnswer::refused) [[unlikely]]
-      return kept;
-    ++from.expected;
-    return RxAnswer::none;
-  }
-  // The buffer is this process's own, as the buffers of its puts are.
-  if (p->multi || length > p->length || (p->flags & kRxScattered) != 0 ||
-      (length != 0 && !mem::copy_guarded_hot(reinterpret_cast<std::byte*>(p->address), brief.payload.data(), length)))
-      [[unlikely]]
-    return take_credited(&from, message_of(peer, from, brief), brief.payload);
-  --from.credits;
-  ++from.expected;
-  ++matched_;
-  if (mode_.accounts()) [[unlikely]]
-    mode_.unlisted();
-  match_.finish(p);
-  sink_->received(*p, brief, from.address, from.index);
-  return RxAnswer::none;
-}
-
-RxMessage RxContext::message_of(uint64_t peer, const Sender& from, const wire::BriefView& brief) noexcept {
-  RxMessage m;
-  m.peer = peer;
-  m.source = from.address;
-  m.sender = brief.head.sender;
-  m.sequence = brief.head.sequence;
-  m.tag = brief.head.tag;
-  m.data = brief.data;
-  m.length = brief.payload.size();
-  m.flags = brief.head.flags | rx_flag::kCredited;
-  return m;
 }
 
 // none: the message has been taken.

@@ -16,9 +16,6 @@ namespace weft::nic {
 
 namespace {
 
-// In Receive::flags, beside libfabric's: the application asked for a completion.
-constexpr uint64_t kWants = 1ull << 62, kHasMore = 1ull << 61;
-
 // The packets of a message come into memory in any order: each of them has PCIe's Relaxed Order bit.
 bool is_relaxed(const EndpointConfig& config) noexcept {
   return config.reorder.on && config.messages.reads_max == 0;
@@ -291,40 +288,6 @@ void RxPort::completed(const RxCompletion& c) noexcept {
     context = 0;
   }
   if (c.ends && (c.extra != kNoExtra || c.object != 0 || context != 0)) release(c.extra, c.object, context);
-}
-
-// HOT. What completed() does for most receives: one entry, written into the queue's memory.
-void RxPort::received(const Posted& r, const wire::BriefView& m, const wire::EpAddress& source,
-                      uint32_t index) noexcept {
-  if (counter_ != nullptr || trace_ != nullptr || (r.flags & kHasMore) != 0) [[unlikely]] {
-    RxSink::received(r, m, source, index);
-    return;
-  }
-  uint64_t context = r.context;
-  if ((r.flags & kWants) != 0) [[likely]] {
-    const bool has_data = (m.head.flags & wire::kMessageHasData) != 0;
-    const uint64_t kind = (m.head.flags & wire::kMessageTagged) != 0 ? flag::kTagged : flag::kMsg;
-    cq_->push_received([&](RxEntry& e) {
-      e.entry.context = context;
-      e.entry.flags = flag::kRecv | kind | (has_data ? flag::kRemoteCqData : uint64_t{0});
-      e.entry.len = m.payload.size();
-      e.entry.buf = tells_buffers_ ? r.address : 0;
-      e.entry.data = m.data;
-      e.entry.tag = m.head.tag;
-      e.entry.source = ~uint64_t{0};
-      e.entry.error = e.entry.reserved = 0;
-      e.status = Status::ok;
-      e.sources = sources_;
-      if (sources_ == nullptr) return;  // nobody reads the rest
-      e.from = source;
-      e.index = index;
-      e.source_error = source_error_;
-      e.cut = 0;
-      if (source_error_) e.no_source = domain_->config().statuses[Status::no_source];
-    });
-    context = 0;
-  }
-  if (r.extra != kNoExtra || r.object != 0 || context != 0) release(r.extra, r.object, context);
 }
 
 // Where the bytes at an address of `bounce` belong.

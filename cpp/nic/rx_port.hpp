@@ -32,6 +32,9 @@ struct MessageConfig;
 
 class RxPort final : private RxSink {
  public:
+  // In Receive::flags, beside libfabric's: the application asked for a completion; the receive has a More.
+  static constexpr uint64_t kWants = 1ull << 62, kHasMore = 1ull << 61;
+
   // The queue takes the completions of receives. sources: FI_SOURCE.
   RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_ptr<Counter> counter, bool selective,
          const AddressVector* sources, uint64_t seed);
