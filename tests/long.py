@@ -46,6 +46,7 @@ LONG = {
     "provider/test_hosts.py": "C programs on two hosts",
     "provider/test_mpi.py": "jobs of several ranks, of three MPI libraries",
     "provider/test_mpi_suites.py": "mpi4py's own tests, and Intel's benchmarks",
+    "provider/test_users.py": "C programs of two users, and of a container",
     "share/test_elements_turns.py": "block updates beside atomic updates, in several processes",
     "share/test_keep.py": "keepers are started, stopped and killed",
     "share/test_kept_again.py": "kept objects outlive their makers",
