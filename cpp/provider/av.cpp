@@ -180,8 +180,8 @@ ofi::FidOps g_av_fid_ops = fid_ops(av_close);
 
 ofi::AvOps make_av_ops() noexcept {
   using Ops = ofi::AvOps;
-  Ops ops = stubs(&Ops::insert, &Ops::insertsvc, &Ops::insertsym, &Ops::remove, &Ops::lookup, &Ops::av_set,
-                  &Ops::insert_auth_key, &Ops::lookup_auth_key, &Ops::set_user_id);
+  Ops ops = stubs<Ops, &Ops::insert, &Ops::insertsvc, &Ops::insertsym, &Ops::remove, &Ops::lookup, &Ops::av_set,
+                  &Ops::insert_auth_key, &Ops::lookup_auth_key, &Ops::set_user_id>();
   ops.insert = av_insert;
   ops.insertsvc = av_insertsvc;
   ops.insertsym = av_insertsym;

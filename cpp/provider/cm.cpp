@@ -301,8 +301,8 @@ ofi::FidOps g_pep_fid_ops = make_pep_fid_ops();
 
 ofi::EpOps make_pep_ops() noexcept {
   using Ops = ofi::EpOps;
-  Ops ops = stubs(&Ops::cancel, &Ops::getopt, &Ops::setopt, &Ops::tx_ctx, &Ops::rx_ctx, &Ops::rx_size_left,
-                  &Ops::tx_size_left);
+  Ops ops = stubs<Ops, &Ops::cancel, &Ops::getopt, &Ops::setopt, &Ops::tx_ctx, &Ops::rx_ctx, &Ops::rx_size_left,
+                  &Ops::tx_size_left>();
   ops.getopt = pep_getopt;
   return ops;
 }
@@ -310,8 +310,8 @@ ofi::EpOps g_pep_ops = make_pep_ops();
 
 ofi::CmOps make_pep_cm_ops() noexcept {
   using Ops = ofi::CmOps;
-  Ops ops = stubs(&Ops::setname, &Ops::getname, &Ops::getpeer, &Ops::connect, &Ops::listen, &Ops::accept, &Ops::reject,
-                  &Ops::shutdown, &Ops::join);
+  Ops ops = stubs<Ops, &Ops::setname, &Ops::getname, &Ops::getpeer, &Ops::connect, &Ops::listen, &Ops::accept,
+                  &Ops::reject, &Ops::shutdown, &Ops::join>();
   ops.setname = pep_setname;
   ops.getname = pep_getname;
   ops.listen = pep_listen;

@@ -76,8 +76,9 @@ ofi::FidOps g_domain_fid_ops = make_domain_fid_ops();
 
 ofi::DomainOps make_domain_ops() noexcept {
   using Ops = ofi::DomainOps;
-  Ops ops = stubs(&Ops::av_open, &Ops::cq_open, &Ops::endpoint, &Ops::scalable_ep, &Ops::cntr_open, &Ops::poll_open,
-                  &Ops::stx_ctx, &Ops::srx_ctx, &Ops::query_atomic, &Ops::query_collective, &Ops::endpoint2);
+  Ops ops =
+      stubs<Ops, &Ops::av_open, &Ops::cq_open, &Ops::endpoint, &Ops::scalable_ep, &Ops::cntr_open, &Ops::poll_open,
+            &Ops::stx_ctx, &Ops::srx_ctx, &Ops::query_atomic, &Ops::query_collective, &Ops::endpoint2>();
   ops.av_open = open_av;
   ops.cq_open = open_cq;
   ops.endpoint = open_endpoint;

@@ -370,8 +370,8 @@ ofi::FidOps g_ep_fid_ops = make_ep_fid_ops();
 
 ofi::EpOps make_ep_ops() noexcept {
   using Ops = ofi::EpOps;
-  Ops ops = stubs(&Ops::cancel, &Ops::getopt, &Ops::setopt, &Ops::tx_ctx, &Ops::rx_ctx, &Ops::rx_size_left,
-                  &Ops::tx_size_left);
+  Ops ops = stubs<Ops, &Ops::cancel, &Ops::getopt, &Ops::setopt, &Ops::tx_ctx, &Ops::rx_ctx, &Ops::rx_size_left,
+                  &Ops::tx_size_left>();
   ops.cancel = ep_cancel;
   ops.getopt = ep_getopt;
   ops.setopt = ep_setopt;
@@ -381,8 +381,8 @@ ofi::EpOps g_ep_ops = make_ep_ops();
 
 ofi::CmOps make_cm_ops() noexcept {
   using Ops = ofi::CmOps;
-  Ops ops = stubs(&Ops::setname, &Ops::getname, &Ops::getpeer, &Ops::connect, &Ops::listen, &Ops::accept, &Ops::reject,
-                  &Ops::shutdown, &Ops::join);
+  Ops ops = stubs<Ops, &Ops::setname, &Ops::getname, &Ops::getpeer, &Ops::connect, &Ops::listen, &Ops::accept,
+                  &Ops::reject, &Ops::shutdown, &Ops::join>();
   ops.setname = ep_setname;
   ops.getname = ep_getname;
   put_connection_calls(&ops);
@@ -390,13 +390,13 @@ ofi::CmOps make_cm_ops() noexcept {
 }
 ofi::CmOps g_cm_ops = make_cm_ops();
 
-ssize_t no_collective() {
-  return -fi_err::kENOSYS;
+ssize_t no_collective(ofi::FidEp* fid) {
+  return refuse_missing(&fid->fid, "weft::ofi::CollectiveOps::(a collective)");
 }
 
 ofi::CollectiveOps make_collective_ops() noexcept {
   using Ops = ofi::CollectiveOps;
-  Ops ops = stubs(&Ops::barrier, &Ops::broadcast, &Ops::allreduce, &Ops::reduce, &Ops::barrier2);
+  Ops ops = stubs<Ops, &Ops::barrier, &Ops::broadcast, &Ops::allreduce, &Ops::reduce, &Ops::barrier2>();
   for (auto Ops::* member :
        {&Ops::alltoall, &Ops::allgather, &Ops::reduce_scatter, &Ops::scatter, &Ops::gather, &Ops::msg})
     ops.*member = reinterpret_cast<void (*)()>(no_collective);
@@ -407,14 +407,14 @@ ofi::CollectiveOps g_collective_ops = make_collective_ops();
 // The tables of an endpoint without messages.
 ofi::MsgOps make_no_msg() noexcept {
   using Ops = ofi::MsgOps;
-  return stubs(&Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
-               &Ops::senddata, &Ops::injectdata);
+  return stubs<Ops, &Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
+               &Ops::senddata, &Ops::injectdata>();
 }
 ofi::MsgOps g_no_msg = make_no_msg();
 ofi::TaggedOps make_no_tagged() noexcept {
   using Ops = ofi::TaggedOps;
-  return stubs(&Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
-               &Ops::senddata, &Ops::injectdata);
+  return stubs<Ops, &Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
+               &Ops::senddata, &Ops::injectdata>();
 }
 ofi::TaggedOps g_no_tagged = make_no_tagged();
 

@@ -48,7 +48,7 @@ ofi::FidOps g_fabric_fid_ops = fid_ops(fabric_close);
 
 ofi::FabricOps make_fabric_ops() noexcept {
   using Ops = ofi::FabricOps;
-  Ops ops = stubs(&Ops::domain, &Ops::passive_ep, &Ops::eq_open, &Ops::wait_open, &Ops::trywait, &Ops::domain2);
+  Ops ops = stubs<Ops, &Ops::domain, &Ops::passive_ep, &Ops::eq_open, &Ops::wait_open, &Ops::trywait, &Ops::domain2>();
   ops.domain = open_domain;
   ops.domain2 = fabric_domain2;
   ops.passive_ep = open_passive_endpoint;

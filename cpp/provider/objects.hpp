@@ -353,22 +353,31 @@ size_t address_size(const Domain& domain, const void* bytes) noexcept;
 
 // ---- calls that do not exist ----------------------------------------------------------------------------------------
 
-// Inline functions of libfabric call through most pointers without a check, so every table is full.
-template <typename F>
-struct Stub;
-template <typename R, typename... A>
-struct Stub<R (*)(A...)> {
-  static R call(A...) { return static_cast<R>(-fi_err::kENOSYS); }
-};
-template <typename Ops, typename F>
-void stub(F Ops::* member, Ops* ops) noexcept {
-  ops->*member = Stub<F>::call;
+// Cold: the refusal of a call that an object does not have; `member`: its place in a table, as text_of_member() has it.
+[[gnu::noinline, gnu::cold]] int refuse_missing(const ofi::Fid* fid, std::string_view member) noexcept;
+
+// "weft::ofi::DomainOps::scalable_ep", as the compiler names the argument.
+template <auto member>
+constexpr std::string_view text_of_member() noexcept {
+  std::string_view text = __PRETTY_FUNCTION__;
+  text.remove_prefix(text.find('&') + 1);
+  return text.substr(0, text.find_first_of(";]"));
 }
-template <typename Ops, typename... F>
-Ops stubs(F Ops::*... members) noexcept {
+
+// Inline functions of libfabric call through most pointers without a check, so every table is full.
+template <auto member, typename F>
+struct Stub;
+template <auto member, typename R, typename First, typename... A>
+struct Stub<member, R (*)(First*, A...)> {
+  static R call(First* object, A...) {
+    return static_cast<R>(refuse_missing(reinterpret_cast<const ofi::Fid*>(object), text_of_member<member>()));
+  }
+};
+template <typename Ops, auto... members>
+Ops stubs() noexcept {
   Ops ops{};
   ops.size = sizeof(Ops);
-  (stub(members, &ops), ...);
+  ((ops.*members = Stub<members, std::remove_reference_t<decltype(ops.*members)>>::call), ...);
   return ops;
 }
 ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept;

@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "provider/network.hpp"
 #include "provider/objects.hpp"
@@ -90,9 +91,65 @@ int refuse_forked(const Front& front, Subject subject, const char* call) noexcep
   return -fi_err::kEOPBADSTATE;
 }
 
+namespace {
+
+// The front and the subject of an object of Weft; null: another object.
+const Front* front_of_fid(ofi::Fid* fid, Subject* subject) noexcept {
+  const auto found = [&](const auto& object) {
+    *subject = subject_of<std::remove_cvref_t<decltype(object)>>();
+    return &front_of(object);
+  };
+  switch (fid->fclass) {
+    case kClassFabric:
+      *subject = Subject::fabric;
+      return &of(as<ofi::FidFabric>(fid)).front;
+    case kClassDomain:
+      return found(of(as<ofi::FidDomain>(fid)));
+    case kClassEp:
+      return found(of(as<ofi::FidEp>(fid)));
+    case kClassPep:
+      return found(of(as<ofi::FidPep>(fid)));
+    case kClassAv:
+      return found(of(as<ofi::FidAv>(fid)));
+    case kClassMr:
+      return found(reinterpret_cast<MrShell*>(fid)->of);
+    case kClassEq:
+      return found(of(as<ofi::FidEq>(fid)));
+    case kClassCq:
+      return found(of(as<ofi::FidCq>(fid)));
+    case kClassCntr:
+      return found(of(as<ofi::FidCntr>(fid)));
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+int refuse_missing(const ofi::Fid* fid, std::string_view member) noexcept {
+  Subject subject{};
+  const Front* const front = front_of_fid(const_cast<ofi::Fid*>(fid), &subject);
+  if (front != nullptr && explains(*front, subject)) {
+    try {
+      const size_t call = member.rfind("::"), table = member.rfind("::", call - 1) + 2;
+      std::string name = "fi_ops";  // weft::ofi::DomainOps::scalable_ep is struct fi_ops_domain's
+      const std::string_view kind = member.substr(table, call - table - std::string_view("Ops").size());
+      if (kind != "Fid") name += '_';
+      for (const char c : kind == "Fid" ? std::string_view() : kind) name += static_cast<char>(c | 0x20);
+      name += "->" + std::string(member.substr(call + 2));
+      explain(*front, subject, name.c_str(),
+              name +
+                  ": the object has no such call\n  rule: an endpoint has the calls of its capabilities\n  try: "
+                  "hints->caps; docs/howto/c-programs.md names what no C program has here");
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  return -fi_err::kENOSYS;
+}
+
 ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept {
-  ofi::FidOps ops = stubs(&ofi::FidOps::close, &ofi::FidOps::bind, &ofi::FidOps::control, &ofi::FidOps::ops_open,
-                          &ofi::FidOps::tostr, &ofi::FidOps::ops_set);
+  ofi::FidOps ops = stubs<ofi::FidOps, &ofi::FidOps::close, &ofi::FidOps::bind, &ofi::FidOps::control,
+                          &ofi::FidOps::ops_open, &ofi::FidOps::tostr, &ofi::FidOps::ops_set>();
   ops.close = close;
   return ops;
 }

@@ -103,7 +103,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 126_200,
+    "lines of src and cpp": 126_240,
     "lines of cpp/bind/": 17_620,
     "methods of nic::TxPort": 82,
     "files that define nic::TxPort": 12,

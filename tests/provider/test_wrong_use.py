@@ -78,3 +78,26 @@ def test_killed_program_gives_back_what_it_had_of_a_service(programs: Path, tmp_
         (helper,) = support.helpers(tmp_path)
         os.kill(helper, signal.SIGKILL)
         one.close()
+
+
+MISSING = {
+    "fi_scalable_ep": "fi_ops_domain->scalable_ep",
+    "fi_stx_context": "fi_ops_domain->stx_ctx",
+    "fi_srx_context": "fi_ops_domain->srx_ctx",
+    "fi_poll_open": "fi_ops_domain->poll_open",
+    "fi_wait_open": "fi_ops_fabric->wait_open",
+    "fi_av_set": "fi_ops_av->av_set",
+    "fi_tx_context": "fi_ops_ep->tx_ctx",
+    "fi_barrier": "fi_ops_collective->barrier",
+    "fi_alltoall": "fi_ops_collective->(a collective)",
+    "fi_join": "fi_ops_cm->join",
+}
+
+
+def test_calls_that_no_object_has_are_refused_and_explained(programs: Path, library: str, provider: str) -> None:
+    """docs/howto/c-programs.md, "What does not yet": each is refused with a text."""
+    env = support.environment(provider, library, FI_LOG_LEVEL="warn", FI_LOG_PROV=provider)
+    done = support.run(support.compiled("missing", programs), provider, env=env)
+    assert done.stdout == "".join(f"{call}: Function not implemented\n" for call in MISSING) + "closed\n"
+    for name in MISSING.values():
+        assert f"{name}: the object has no such call" in done.stderr
