@@ -323,7 +323,7 @@ def draw(result: dict[str, Any], file: Path) -> None:
 def write(result: dict[str, Any], stem: Path) -> None:
     """STEM.md, and STEM.png where it can be drawn."""
     stem.with_suffix(".md").write_text(markdown(result))
-    if can_draw() and race_table(result):
+    if can_draw() and any(row.peers for name, pattern, _ in RACE for row in rows_of(result, name, pattern)[:1]):
         draw(result, stem.with_suffix(".png"))
 
 
