@@ -51,6 +51,8 @@ def test_program_that_listens_reaches_its_own_endpoints(programs: Path, env: dic
     alone = support.run(program, "weft", env={name: value for name, value in env.items() if "WEFT_L" not in name})
     assert support.run(program, "weft", env=env).stdout == alone.stdout
     assert alone.stdout.endswith("closed\n")
+    addresses = support.run(support.compiled("addresses", programs), "weft", env=env).stdout
+    assert "an endpoint of this process: here\n" in addresses
 
 
 def test_processes_without_shared_memory_talk_over_tcp(programs: Path, env: dict[str, str]) -> None:

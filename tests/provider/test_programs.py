@@ -111,6 +111,7 @@ weft://127.0.0.1:7000/1: none
 weft://127.0.0.1:7000: weft://127.0.0.1:7000/0/1/7000
 weft://[::1]:7000/1/2/3: weft://[::1]:7000/1/2/3
 weft://[]:7000/1/2/3: none
+an endpoint of this process: here
 fi_av_insertsvc(weft0, 77): weft://0/1/77
 fi_av_insertsvc(0, 78): weft://0/1/78
 fi_av_insertsvc(127.0.0.1:7000, 79): weft://127.0.0.1:7000/0/1/79

@@ -47,6 +47,10 @@ int main(int argc, char** argv) {
     if (n == 1) MUST(fi_av_lookup(sides[A].av, found, back, &size));
     printf("%s: %s\n", texts[i], n == 1 ? back : found == FI_ADDR_NOTAVAIL ? "none" : "?");
   }
+  char own[512] = "";
+  size_t size = sizeof(own);
+  MUST(fi_av_lookup(sides[A].av, sides[A].peer, own, &size)); /* an address with a host, if this process listens */
+  printf("an endpoint of this process: %s\n", strchr(own + 7, ':') ? "of another host" : "here");
   named("weft0", "77");
   named("0", "78");
   named("127.0.0.1:7000", "79");
