@@ -4,74 +4,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "bind/ofi.hpp"
+#include "ofi/fields.hpp"
 
 namespace weft::bind {
 
 namespace {
 
-template <typename S>
-struct Number {
-  const char* name;
-  uint64_t (*get)(const S&);
-  void (*set)(S&, uint64_t);
-};
-#define WEFT_NUMBER(S, field)                                                          \
-  {#field, [](const ofi::S& s) -> uint64_t { return static_cast<uint64_t>(s.field); }, \
-   [](ofi::S& s, uint64_t v) { s.field = static_cast<decltype(s.field)>(v); }}
-
-constexpr Number<ofi::TxAttr> kTx[] = {WEFT_NUMBER(TxAttr, caps),          WEFT_NUMBER(TxAttr, mode),
-                                       WEFT_NUMBER(TxAttr, op_flags),      WEFT_NUMBER(TxAttr, msg_order),
-                                       WEFT_NUMBER(TxAttr, comp_order),    WEFT_NUMBER(TxAttr, inject_size),
-                                       WEFT_NUMBER(TxAttr, size),          WEFT_NUMBER(TxAttr, iov_limit),
-                                       WEFT_NUMBER(TxAttr, rma_iov_limit), WEFT_NUMBER(TxAttr, tclass)};
-constexpr Number<ofi::RxAttr> kRx[] = {WEFT_NUMBER(RxAttr, caps),       WEFT_NUMBER(RxAttr, mode),
-                                       WEFT_NUMBER(RxAttr, op_flags),   WEFT_NUMBER(RxAttr, msg_order),
-                                       WEFT_NUMBER(RxAttr, comp_order), WEFT_NUMBER(RxAttr, total_buffered_recv),
-                                       WEFT_NUMBER(RxAttr, size),       WEFT_NUMBER(RxAttr, iov_limit)};
-constexpr Number<ofi::EpAttr> kEp[] = {WEFT_NUMBER(EpAttr, type),
-                                       WEFT_NUMBER(EpAttr, protocol),
-                                       WEFT_NUMBER(EpAttr, protocol_version),
-                                       WEFT_NUMBER(EpAttr, max_msg_size),
-                                       WEFT_NUMBER(EpAttr, msg_prefix_size),
-                                       WEFT_NUMBER(EpAttr, max_order_raw_size),
-                                       WEFT_NUMBER(EpAttr, max_order_war_size),
-                                       WEFT_NUMBER(EpAttr, max_order_waw_size),
-                                       WEFT_NUMBER(EpAttr, mem_tag_format),
-                                       WEFT_NUMBER(EpAttr, tx_ctx_cnt),
-                                       WEFT_NUMBER(EpAttr, rx_ctx_cnt)};
-constexpr Number<ofi::DomainAttr> kDomain[] = {
-    WEFT_NUMBER(DomainAttr, threading),      WEFT_NUMBER(DomainAttr, control_progress),
-    WEFT_NUMBER(DomainAttr, data_progress),  WEFT_NUMBER(DomainAttr, resource_mgmt),
-    WEFT_NUMBER(DomainAttr, av_type),        WEFT_NUMBER(DomainAttr, mr_mode),
-    WEFT_NUMBER(DomainAttr, mr_key_size),    WEFT_NUMBER(DomainAttr, cq_data_size),
-    WEFT_NUMBER(DomainAttr, cq_cnt),         WEFT_NUMBER(DomainAttr, ep_cnt),
-    WEFT_NUMBER(DomainAttr, tx_ctx_cnt),     WEFT_NUMBER(DomainAttr, rx_ctx_cnt),
-    WEFT_NUMBER(DomainAttr, max_ep_tx_ctx),  WEFT_NUMBER(DomainAttr, max_ep_rx_ctx),
-    WEFT_NUMBER(DomainAttr, max_ep_stx_ctx), WEFT_NUMBER(DomainAttr, max_ep_srx_ctx),
-    WEFT_NUMBER(DomainAttr, cntr_cnt),       WEFT_NUMBER(DomainAttr, mr_iov_limit),
-    WEFT_NUMBER(DomainAttr, caps),           WEFT_NUMBER(DomainAttr, mode),
-    WEFT_NUMBER(DomainAttr, max_err_data),   WEFT_NUMBER(DomainAttr, mr_cnt),
-    WEFT_NUMBER(DomainAttr, tclass)};
-constexpr Number<ofi::DomainAttr> kDomainKeys[] = {WEFT_NUMBER(DomainAttr, max_ep_auth_key)};
-constexpr Number<ofi::DomainAttr> kDomainGroups[] = {WEFT_NUMBER(DomainAttr, max_group_id),
-                                                     WEFT_NUMBER(DomainAttr, max_cntr_value),
-                                                     WEFT_NUMBER(DomainAttr, max_err_cntr_value)};
-constexpr Number<ofi::FabricAttr> kFabric[] = {WEFT_NUMBER(FabricAttr, prov_version),
-                                               WEFT_NUMBER(FabricAttr, api_version)};
-
-template <typename S, size_t N>
-void show(nb::dict& to, const Number<S> (&fields)[N], const S& from) {
-  for (const Number<S>& f : fields) to[f.name] = f.get(from);
-}
-// Fields that the dictionary has; the others keep their values.
-template <typename S, size_t N>
-void take(const nb::dict& from, const Number<S> (&fields)[N], S* to) {
-  for (const Number<S>& f : fields) {
-    if (from.contains(f.name)) f.set(*to, number_of(from[f.name], "getinfo", f.name));
-  }
-}
+// The parts of an Info in Python, by ofi::Part.
+constexpr const char* kParts[] = {nullptr, "tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr"};
 
 nb::object text(const char* s) {
   return s == nullptr ? nb::none() : nb::object(nb::steal(PyUnicode_DecodeFSDefault(s)));
@@ -126,45 +69,34 @@ nb::object nic_fields(const ofi::FidNic* nic) {
 
 nb::dict fields_of(const OfiInfo& self) {
   const ofi::Info& i = *self.info;
-  const uint32_t version = ofi::library()->version;
-  nb::dict d, tx, rx, ep, domain, fabric;
-  d["caps"] = i.caps;
-  d["mode"] = i.mode;
-  d["addr_format"] = i.addr_format;
+  nb::dict d;
+  for (const char* name : std::span(kParts).subspan(1)) d[name] = nb::dict();
+  const auto part = [&](ofi::Part one) { return one == ofi::Part::info ? d : nb::cast<nb::dict>(d[kParts[int(one)]]); };
+  for (const ofi::Field& f : ofi::kInfoFields) {
+    const std::byte* const from = ofi::part_of(i, f.part);
+    if (from == nullptr || ofi::library()->version < f.since) continue;
+    uint64_t value = 0;
+    std::memcpy(&value, from + f.offset, f.size);  // little-endian machines
+    part(f.part)[ofi::name_of(f)] = value;
+  }
   d["src_addr"] = octets(i.src_addr, i.src_addrlen);
   d["dest_addr"] = octets(i.dest_addr, i.dest_addrlen);
   d["handle"] = reinterpret_cast<uint64_t>(i.handle);
-  if (i.tx != nullptr) show(tx, kTx, *i.tx);
-  if (i.rx != nullptr) show(rx, kRx, *i.rx);
-  if (i.ep != nullptr) {
-    show(ep, kEp, *i.ep);
-    ep["auth_key"] = octets(i.ep->auth_key, i.ep->auth_key_size);
-    ep["auth_key_size"] = i.ep->auth_key_size;
-  }
+  const auto key = [&](nb::dict to, const uint8_t* data, size_t size) {
+    to["auth_key"] = octets(data, size);
+    to["auth_key_size"] = size;
+  };
+  if (i.ep != nullptr) key(part(ofi::Part::ep), i.ep->auth_key, i.ep->auth_key_size);
   if (i.domain != nullptr) {
-    show(domain, kDomain, *i.domain);
-    if (version >= ofi::kErrAuthKeys) show(domain, kDomainKeys, *i.domain);
-    if (version >= ofi::kGroups) show(domain, kDomainGroups, *i.domain);
-    domain["name"] = text(i.domain->name);
-    domain["auth_key"] = octets(i.domain->auth_key, i.domain->auth_key_size);
-    domain["auth_key_size"] = i.domain->auth_key_size;
+    key(part(ofi::Part::domain), i.domain->auth_key, i.domain->auth_key_size);
+    part(ofi::Part::domain)["name"] = text(i.domain->name);
   }
   if (i.fabric != nullptr) {
-    show(fabric, kFabric, *i.fabric);
-    fabric["name"] = text(i.fabric->name);
-    fabric["prov_name"] = text(i.fabric->prov_name);
+    part(ofi::Part::fabric)["name"] = text(i.fabric->name);
+    part(ofi::Part::fabric)["prov_name"] = text(i.fabric->prov_name);
   }
-  d["tx_attr"] = tx;
-  d["rx_attr"] = rx;
-  d["ep_attr"] = ep;
-  d["domain_attr"] = domain;
-  d["fabric_attr"] = fabric;
   d["nic"] = nic_fields(i.nic);
   return d;
-}
-
-nb::dict part(const nb::dict& fields, const char* name) {
-  return fields.contains(name) ? nb::cast<nb::dict>(fields[name]) : nb::dict();
 }
 
 OfiInfo* make_info(const nb::dict& fields, const OfiInfo* base) {
@@ -174,32 +106,29 @@ OfiInfo* make_info(const nb::dict& fields, const OfiInfo* base) {
   made->info = library->dupinfo(base == nullptr ? nullptr : base->info);
   if (made->info == nullptr) raise(fi_err::kENOMEM, "fi_dupinfo failed");
   ofi::Info& i = *made->info;
-  if (fields.contains("caps")) i.caps = number_of(fields["caps"], "getinfo", "caps");
-  if (fields.contains("mode")) i.mode = number_of(fields["mode"], "getinfo", "mode");
-  if (fields.contains("addr_format"))
-    i.addr_format = static_cast<uint32_t>(number_of(fields["addr_format"], "getinfo", "addr_format"));
+  const auto part = [&](ofi::Part one) {
+    if (one == ofi::Part::info) return fields;
+    const char* const name = kParts[int(one)];
+    return fields.contains(name) ? nb::cast<nb::dict>(fields[name]) : nb::dict();
+  };
+  for (const ofi::Field& f : ofi::kInfoFields) {  // fields that are not given keep their values
+    std::byte* const to = ofi::part_of(i, f.part);
+    const char* const name = ofi::name_of(f);
+    const nb::dict from = part(f.part);
+    if (to == nullptr || library->version < f.since || !from.contains(name)) continue;
+    const uint64_t value = number_of(from[name], "getinfo", name);
+    std::memcpy(to + f.offset, &value, f.size);
+  }
   put_octets(fields, "src_addr", &i.src_addr, &i.src_addrlen);
   put_octets(fields, "dest_addr", &i.dest_addr, &i.dest_addrlen);
-  if (i.tx != nullptr) take(part(fields, "tx_attr"), kTx, i.tx);
-  if (i.rx != nullptr) take(part(fields, "rx_attr"), kRx, i.rx);
-  if (i.ep != nullptr) {
-    const nb::dict ep = part(fields, "ep_attr");
-    take(ep, kEp, i.ep);
-    put_octets(ep, "auth_key", &i.ep->auth_key, &i.ep->auth_key_size);
-  }
+  if (i.ep != nullptr) put_octets(part(ofi::Part::ep), "auth_key", &i.ep->auth_key, &i.ep->auth_key_size);
   if (i.domain != nullptr) {
-    const nb::dict domain = part(fields, "domain_attr");
-    take(domain, kDomain, i.domain);
-    if (library->version >= ofi::kErrAuthKeys) take(domain, kDomainKeys, i.domain);
-    if (library->version >= ofi::kGroups) take(domain, kDomainGroups, i.domain);
-    put_text(domain, "name", &i.domain->name);
-    put_octets(domain, "auth_key", &i.domain->auth_key, &i.domain->auth_key_size);
+    put_text(part(ofi::Part::domain), "name", &i.domain->name);
+    put_octets(part(ofi::Part::domain), "auth_key", &i.domain->auth_key, &i.domain->auth_key_size);
   }
   if (i.fabric != nullptr) {
-    const nb::dict fabric = part(fields, "fabric_attr");
-    take(fabric, kFabric, i.fabric);
-    put_text(fabric, "name", &i.fabric->name);
-    put_text(fabric, "prov_name", &i.fabric->prov_name);
+    put_text(part(ofi::Part::fabric), "name", &i.fabric->name);
+    put_text(part(ofi::Part::fabric), "prov_name", &i.fabric->prov_name);
   }
   return made.release();
 }

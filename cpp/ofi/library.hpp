@@ -14,8 +14,6 @@ constexpr uint32_t version(uint32_t major, uint32_t minor) noexcept {
   return major << 16 | minor;
 }
 constexpr uint32_t kOldest = version(1, 14);  // older libraries are refused
-constexpr uint32_t kErrAuthKeys = version(1, 20);
-constexpr uint32_t kGroups = version(2, 1);
 
 struct Library {
   std::string path;      // as it was opened

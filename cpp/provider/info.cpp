@@ -1,117 +1,20 @@
-// cpp/provider/info.cpp: the fields of struct fi_info by name (src/weft/policyhost/infos.py has the same names), and
-// struct fid_nic.
+// cpp/provider/info.cpp: struct fi_info as records (src/weft/policyhost/infos.py has the names), and struct fid_nic.
 #include "provider/info.hpp"
 
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 
 #include "base/status.hpp"
+#include "ofi/fields.hpp"
 #include "provider/objects.hpp"
 
 namespace weft::provider {
 
 namespace {
 
-enum class Part : uint8_t { info, tx, rx, ep, domain, fabric };
-
-struct Field {
-  const char* name;
-  Part part;
-  uint16_t offset;
-  uint8_t size;
-  uint32_t since = 0;  // the first interface version whose struct has the field
-};
-
-#define WEFT_INFO(part, type, prefix, member, ...) \
-  {prefix #member, Part::part, offsetof(ofi::type, member), sizeof(ofi::type::member), ##__VA_ARGS__}
-constexpr Field kInfoFields[] = {
-    WEFT_INFO(info, Info, "", caps),
-    WEFT_INFO(info, Info, "", mode),
-    WEFT_INFO(info, Info, "", addr_format),
-    WEFT_INFO(tx, TxAttr, "tx.", caps),
-    WEFT_INFO(tx, TxAttr, "tx.", mode),
-    WEFT_INFO(tx, TxAttr, "tx.", op_flags),
-    WEFT_INFO(tx, TxAttr, "tx.", msg_order),
-    WEFT_INFO(tx, TxAttr, "tx.", comp_order),
-    WEFT_INFO(tx, TxAttr, "tx.", inject_size),
-    WEFT_INFO(tx, TxAttr, "tx.", size),
-    WEFT_INFO(tx, TxAttr, "tx.", iov_limit),
-    WEFT_INFO(tx, TxAttr, "tx.", rma_iov_limit),
-    WEFT_INFO(tx, TxAttr, "tx.", tclass),
-    WEFT_INFO(rx, RxAttr, "rx.", caps),
-    WEFT_INFO(rx, RxAttr, "rx.", mode),
-    WEFT_INFO(rx, RxAttr, "rx.", op_flags),
-    WEFT_INFO(rx, RxAttr, "rx.", msg_order),
-    WEFT_INFO(rx, RxAttr, "rx.", comp_order),
-    WEFT_INFO(rx, RxAttr, "rx.", total_buffered_recv),
-    WEFT_INFO(rx, RxAttr, "rx.", size),
-    WEFT_INFO(rx, RxAttr, "rx.", iov_limit),
-    WEFT_INFO(ep, EpAttr, "ep.", type),
-    WEFT_INFO(ep, EpAttr, "ep.", protocol),
-    WEFT_INFO(ep, EpAttr, "ep.", protocol_version),
-    WEFT_INFO(ep, EpAttr, "ep.", max_msg_size),
-    WEFT_INFO(ep, EpAttr, "ep.", msg_prefix_size),
-    WEFT_INFO(ep, EpAttr, "ep.", max_order_raw_size),
-    WEFT_INFO(ep, EpAttr, "ep.", max_order_war_size),
-    WEFT_INFO(ep, EpAttr, "ep.", max_order_waw_size),
-    WEFT_INFO(ep, EpAttr, "ep.", mem_tag_format),
-    WEFT_INFO(ep, EpAttr, "ep.", tx_ctx_cnt),
-    WEFT_INFO(ep, EpAttr, "ep.", rx_ctx_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", threading),
-    WEFT_INFO(domain, DomainAttr, "domain.", control_progress),
-    WEFT_INFO(domain, DomainAttr, "domain.", data_progress),
-    WEFT_INFO(domain, DomainAttr, "domain.", resource_mgmt),
-    WEFT_INFO(domain, DomainAttr, "domain.", av_type),
-    WEFT_INFO(domain, DomainAttr, "domain.", mr_mode),
-    WEFT_INFO(domain, DomainAttr, "domain.", mr_key_size),
-    WEFT_INFO(domain, DomainAttr, "domain.", cq_data_size),
-    WEFT_INFO(domain, DomainAttr, "domain.", cq_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", ep_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", tx_ctx_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", rx_ctx_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_ep_tx_ctx),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_ep_rx_ctx),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_ep_stx_ctx),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_ep_srx_ctx),
-    WEFT_INFO(domain, DomainAttr, "domain.", cntr_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", mr_iov_limit),
-    WEFT_INFO(domain, DomainAttr, "domain.", caps),
-    WEFT_INFO(domain, DomainAttr, "domain.", mode),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_err_data),
-    WEFT_INFO(domain, DomainAttr, "domain.", mr_cnt),
-    WEFT_INFO(domain, DomainAttr, "domain.", tclass, version(1, 9)),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_ep_auth_key, version(1, 20)),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_group_id, version(2, 0)),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_cntr_value, version(2, 5)),
-    WEFT_INFO(domain, DomainAttr, "domain.", max_err_cntr_value, version(2, 5)),
-    WEFT_INFO(fabric, FabricAttr, "fabric.", prov_version),
-    WEFT_INFO(fabric, FabricAttr, "fabric.", api_version),
-};
-#undef WEFT_INFO
-
-std::byte* part_of(const ofi::Info& info, Part part) noexcept {
-  void* const found = [&]() -> void* {
-    switch (part) {
-      case Part::info:
-        return const_cast<ofi::Info*>(&info);
-      case Part::tx:
-        return info.tx;
-      case Part::rx:
-        return info.rx;
-      case Part::ep:
-        return info.ep;
-      case Part::domain:
-        return info.domain;
-      case Part::fabric:
-        return info.fabric;
-    }
-    return nullptr;
-  }();
-  return static_cast<std::byte*>(found);
-}
+using ofi::Field, ofi::kInfoFields, ofi::Part, ofi::part_of;
 
 // These bits of capabilities had other meanings before 2.0.
 constexpr uint64_t kNewCaps = uint64_t{1} << 45 | uint64_t{1} << 46 | uint64_t{1} << 48;
