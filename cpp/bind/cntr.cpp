@@ -1,9 +1,8 @@
-// cpp/bind/cntr.cpp: counters as Python types.
+// cpp/bind/cntr.cpp: counters as Python types: one type, of Weft's NIC or of a real libfabric (CounterCore::lib).
 #include <nanobind/stl/array.h>
 
-#include "bind/objects.hpp"
+#include "bind/ofi_queue.hpp"
 #include "bind/signatures.hpp"
-#include "bind/wait.hpp"
 #include "nic/client_memory.hpp"
 
 namespace weft::bind {
@@ -47,22 +46,54 @@ uint64_t read_now(const CounterCore* core, bool errors) {
   return errors ? core->counter->errors() : core->counter->value();
 }
 
-// Raises if a number exceeds the counter's limit.
-void check_limit(uint64_t number, uint64_t max, int code, const char* method, const char* name) {
-  if (number <= max) [[likely]]
-    return;
-  raise(code, std::string(method) + ": " + name + " " + std::to_string(number) + "\n  rule: at most " +
-                  std::to_string(max) + ", the largest that the counter holds");
+// ---- of a real libfabric --------------------------------------------------------------------------------------------
+
+// HOT.
+PyObject* lib_read(const OfiCntr& c, const char* name, uint64_t (*ofi::CntrOps::*which)(ofi::FidCntr*)) {
+  if (!ofi_usable(c.h, name, "counter")) [[unlikely]]
+    return nullptr;
+  const auto call = ofi::op(c.get()->ops, which);
+  if (call != nullptr) [[likely]]
+    return number(call(c.get()));
+  (void)ofi_missing(name);
+  return nullptr;
 }
-void check_value(const CounterCore& c, uint64_t value, const char* method) {
-  check_limit(value, c.counter->limits().value_max, c.value_errno, method, "value");
+
+// Looks again and again instead of calling fi_cntr_wait, which no signal interrupts: in some providers
+// its timeout does not end a wait for operations that need the application's progress.
+PyObject* lib_wait(const std::shared_ptr<OfiCntr> c, uint64_t threshold, uint64_t deadline) {
+  uint64_t failures = 0;
+  for (bool first = true;; first = false) {
+    if (!ofi_usable(c->h, "cntr.wait", "counter")) return nullptr;
+    const auto read = ofi::op(c->get()->ops, &ofi::CntrOps::read);
+    const auto readerr = ofi::op(c->get()->ops, &ofi::CntrOps::readerr);
+    if (read == nullptr || readerr == nullptr) {
+      (void)ofi_missing("cntr.wait");
+      return nullptr;
+    }
+    if (read(c->get()) >= threshold) Py_RETURN_NONE;
+    const uint64_t now_failed = readerr(c->get());
+    if (first) failures = now_failed;
+    if (now_failed != failures) {
+      set_error(fi_err::kEAVAIL,
+                "cntr.wait: an operation failed: readerr() counts failures, the completion queue has "
+                "its entry");
+      return nullptr;
+    }
+    if (slice_ms(deadline) == 0) {
+      set_error(fi_err::kETIMEDOUT, "cntr.wait: the counter has not reached the threshold within the timeout");
+      return nullptr;
+    }
+    rest();
+    if (PyErr_CheckSignals() != 0) return nullptr;
+  }
 }
-void check_errors(const CounterCore& c, uint64_t value, const char* method) {
-  check_limit(value, c.counter->limits().errors_max, c.errors_errno, method, "value");
-}
+
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
 PyObject* cntr_read(PyObject* self, PyObject*) {
   auto* core = nb::inst_ptr<CounterCore>(self);
+  if (core->lib) return lib_read(*core->lib, "cntr.read", &ofi::CntrOps::read);
   if (!cntr_usable(core)) return nullptr;
   core->box->drain();
   if (core->notifier) core->notifier->drain();
@@ -76,6 +107,36 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
   return buffer_is_there(core) ? number(value) : nullptr;
 }
 
+PyObject* cntr_readerr(PyObject* self, PyObject*) {
+  auto* core = nb::inst_ptr<CounterCore>(self);
+  if (core->lib) return lib_read(*core->lib, "cntr.readerr", &ofi::CntrOps::readerr);
+  if (!cntr_usable(core)) return nullptr;
+  core->box->domain->nic()->poll_from_app();
+  core->box->domain->software_progress();
+  const uint64_t errors = read_now(core, true);
+  return buffer_is_there(core) ? number(errors) : nullptr;
+}
+
+// add(), set() ...: `here` of the NIC's counter, `there` of the library's.
+template <bool errors, auto here, auto there>
+void change(CounterCore& c, const char* call, nb::handle value) {
+  if (c.lib) {
+    const auto found = ofi::op(ofi_counter(c, call)->get()->ops, there);
+    if (found == nullptr) ofi_raise_missing(call);
+    return ofi_check(call, found(c.lib->get(), number_of(value, call, "value")));
+  }
+  check_usable(c, "counter");
+  const uint64_t n = number_of(value, call, "value");
+  const uint64_t max = errors ? c.counter->limits().errors_max : c.counter->limits().value_max;
+  if (n > max) {
+    raise(errors ? c.errors_errno : c.value_errno, std::string(call) + ": value " + std::to_string(n) +
+                                                       "\n  rule: at most " + std::to_string(max) +
+                                                       ", the largest that the counter holds");
+  }
+  (c.counter.get()->*here)(n);
+  run_triggers(*c.box);
+}
+
 Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
 
 PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -86,6 +147,7 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
     return nullptr;
   }
   auto* core = nb::inst_ptr<CounterCore>(self);
+  if (core->lib) return lib_wait(core->lib, threshold, deadline);
   if (!cntr_usable(core)) return nullptr;
   const auto counter = core->counter;
   const auto keep = core->box;
@@ -128,6 +190,8 @@ PyMethodDef g_cntr_methods[] = {
     {"read", method<cntr_read>(), METH_NOARGS,
      "The number of successful events so far (fi_cntr_read). Drives the NIC's progress.\n\nSource: fi_cntr(3) "
      "fi_cntr_read."},
+    {"readerr", method<cntr_readerr>(), METH_NOARGS,
+     "The number of failed events so far (fi_cntr_readerr).\n\nSource: fi_cntr(3) fi_cntr_readerr."},
     {"wait", method<cntr_wait>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
      "timeout  seconds; None or negative: no limit.\n\n"
@@ -144,8 +208,9 @@ void leave(CounterCore& c) {
 }
 
 nic::ClientMemory& memory_of(CounterCore& c) {
-  check_usable(c, "counter");
-  if (c.counter->memory() == nullptr) raise(fi_err::kENOSYS, "this counter has no write-back buffer and no page");
+  if (!c.lib) check_usable(c, "counter");
+  if (c.lib || c.counter->memory() == nullptr)
+    raise(fi_err::kENOSYS, "this counter has no write-back buffer and no page");
   return *c.counter->memory();
 }
 
@@ -177,6 +242,12 @@ CounterPageCore get_mmio(CounterCore& c) {
 
 }  // namespace
 
+const std::shared_ptr<OfiCntr>& ofi_counter(const CounterCore& core, const char* call) {
+  if (!core.lib) raise(fi_err::kEINVAL, std::string(call) + ": the counter is of Weft's NIC");
+  (void)ofi_open(OfiCore<OfiCntr>{core.lib}, call);
+  return core.lib;
+}
+
 CounterCore::~CounterCore() {
   const Seam seam;
   leave(*this);
@@ -206,9 +277,10 @@ void register_cntr(Module& m) {
           nb::arg("offset"), nb::arg("value"),
           "Has the effect of a plain store, at once. No store made by this call is lost.");
   Class<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
+  def_waits(cntr, &CounterCore::lib);
   cntr.def(
           "__init__",
-          [](CounterCore* self, DomainCore& d, const nic::CounterConfig& config) {
+          [](CounterCore* self, DomainCore& d, const nic::CounterConfig& config, uint64_t) {
             auto& box = box_of(d);
             auto counter = std::make_shared<nic::Counter>(nic::CounterLimits{config.value_max, config.errors_max});
             counter->counts_bytes = config.events == 1;
@@ -221,64 +293,59 @@ void register_cntr(Module& m) {
               counter->set_memory(std::make_unique<nic::ClientMemory>(counter.get(), &box->domain->nic()->devices()));
               counter->memory()->cached.store(config.cached, std::memory_order_relaxed);
             }
-            new (self) CounterCore{box, std::move(counter), std::move(notifier), false,
-                                   {},  config.value_errno, config.errors_errno, config.threshold_errno,
-                                   {}};
+            new (self) CounterCore();
+            self->box = box;
+            self->counter = std::move(counter);
+            self->notifier = std::move(notifier);
+            self->value_errno = config.value_errno;
+            self->errors_errno = config.errors_errno;
+            self->threshold_errno = config.threshold_errno;
           },
-          nb::arg("domain"), nb::arg("config"))
-      .def_prop_ro(
-          "fd", [](const CounterCore& c) { return c.notifier ? c.notifier->fd() : -1; },
-          "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
+          nb::arg("domain"), nb::arg("config"), nb::arg("flags") = 0)
       .def(
-          "readerr",
-          [](CounterCore& c) {
-            check_usable(c, "counter");
-            c.box->domain->nic()->poll_from_app();
-            c.box->domain->software_progress();
-            const uint64_t errors = read_now(&c, true);
-            if (!buffer_is_there(&c)) throw nb::python_error();
-            return errors;
+          "__init__",
+          [](CounterCore* self, const OfiCore<OfiDomain>& domain, const nic::CounterConfig& config, uint64_t flags) {
+            const ofi::FidDomain* d = ofi_open(domain, "cntr_open").get();
+            auto made = std::make_shared<OfiCntr>();
+            made->domain = domain.box;
+            open_waiting(
+                *made, "cntr_open", domain.box->get(), ofi::op(d->ops, &ofi::DomainOps::cntr_open),
+                ofi::CntrAttr{static_cast<int>(config.events), static_cast<int>(config.wait_obj), nullptr, flags});
+            new (self) CounterCore();
+            self->lib = std::move(made);
           },
-          "The number of failed events so far (fi_cntr_readerr). Source: fi_cntr(3) fi_cntr_readerr.")
+          nb::arg("domain"), nb::arg("config"), nb::arg("flags"),
+          "flags: of struct fi_cntr_attr, for a real libfabric.")
+      .def_prop_ro(
+          "fd", [](CounterCore& c) { return c.lib        ? descriptor(*c.lib)
+                                            : c.notifier ? c.notifier->fd()
+                                                         : -1; },
+          "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
       .def(
           "add",
           [](CounterCore& c, nb::handle value) {
-            check_usable(c, "counter");
-            const uint64_t n = number_of(value, "cntr.add", "value");
-            check_value(c, n, "cntr.add");
-            c.counter->add(n);
-            run_triggers(*c.box);
+            change<false, &nic::Counter::add, &ofi::CntrOps::add>(c, "cntr.add", value);
           },
           nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"),
           "Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
       .def(
           "set",
           [](CounterCore& c, nb::handle value) {
-            check_usable(c, "counter");
-            const uint64_t n = number_of(value, "cntr.set", "value");
-            check_value(c, n, "cntr.set");
-            c.counter->set(n);
-            run_triggers(*c.box);
+            change<false, &nic::Counter::set, &ofi::CntrOps::set>(c, "cntr.set", value);
           },
           nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"),
           "Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
       .def(
           "adderr",
           [](CounterCore& c, nb::handle value) {
-            check_usable(c, "counter");
-            const uint64_t n = number_of(value, "cntr.adderr", "value");
-            check_errors(c, n, "cntr.adderr");
-            c.counter->add_errors(n);
+            change<true, &nic::Counter::add_errors, &ofi::CntrOps::adderr>(c, "cntr.adderr", value);
           },
           nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
           "Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.")
       .def(
           "seterr",
           [](CounterCore& c, nb::handle value) {
-            check_usable(c, "counter");
-            const uint64_t n = number_of(value, "cntr.seterr", "value");
-            check_errors(c, n, "cntr.seterr");
-            c.counter->set_errors(n);
+            change<true, &nic::Counter::set_errors, &ofi::CntrOps::seterr>(c, "cntr.seterr", value);
           },
           nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
           "Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.")
@@ -304,6 +371,7 @@ void register_cntr(Module& m) {
           [](CounterCore& c, bool on) { memory_of(c).cached = on; },
           "True: read() returns the value written back last.")
       .def("close", [](CounterCore& c) {
+        if (c.lib) return ofi_check("cntr.close", c.lib->h.shut());
         c.closed = true;
         leave(c);
         // The NIC no longer triggers by this counter; it may still count deferred work that was queued earlier.

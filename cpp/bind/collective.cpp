@@ -14,6 +14,30 @@
 
 namespace weft::bind {
 
+bool to_coll_addr(const char* method, PyObject* coll_addr, uint64_t* number) {
+  if (coll_addr == nullptr) {
+    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'coll_addr': the addr of a group", method);
+    return false;
+  }
+  nb::object addr;
+  if (!PyLong_Check(coll_addr)) {
+    addr = nb::steal(PyObject_GetAttrString(coll_addr, "addr"));
+    if (addr.is_valid()) {
+      coll_addr = addr.ptr();
+    } else {
+      PyErr_Clear();
+    }
+  }
+  return to_u64(coll_addr, number, method, "coll_addr");
+}
+
+bool to_root_addr(const char* method, PyObject* root, uint64_t* name) {
+  if (root != nullptr) [[likely]]
+    return to_u64(root, name, method, "root_addr");
+  PyErr_Format(PyExc_TypeError, "%s() needs the argument 'root_addr': the fi_addr of the root", method);
+  return false;
+}
+
 namespace {
 
 using nic::Partial;
@@ -34,11 +58,6 @@ struct GroupCore {
 
 constexpr uint64_t kFlags = nic::flag::kCompletion | nic::flag::kMore | nic::flag::kInjectComplete |
                             nic::flag::kTransmitComplete | nic::flag::kDeliveryComplete;
-
-bool fail(int code, const char* method, const std::string& why) {
-  set_error(code, std::string(method) + ": " + why);
-  return false;
-}
 
 // A closed endpoint has no groups; it says why.
 bool open_and_usable(EndpointCore* core, const char* method) {
@@ -93,20 +112,7 @@ bool to_flags(const EndpointCore* core, const char* method, const CollectiveArgs
 // The group of coll_addr: its number, or the object that has it as `addr`.
 std::shared_ptr<nic::Group> group_of(EndpointCore* core, const char* method, PyObject* coll_addr) {
   uint64_t number = 0;
-  if (coll_addr == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'coll_addr': the addr of a group", method);
-    return nullptr;
-  }
-  nb::object addr;
-  if (!PyLong_Check(coll_addr)) {
-    addr = nb::steal(PyObject_GetAttrString(coll_addr, "addr"));
-    if (addr.is_valid()) {
-      coll_addr = addr.ptr();
-    } else {
-      PyErr_Clear();
-    }
-  }
-  if (!to_u64(coll_addr, &number, method, "coll_addr")) return nullptr;
+  if (!to_coll_addr(method, coll_addr, &number)) return nullptr;
   auto group = number == 0 ? nullptr : core->ep->group(number);
   if (!group) {
     fail(fi_err::kEINVAL, method,
@@ -193,11 +199,7 @@ bool is_member(const nic::Group& group, uint64_t name) {
 
 bool to_root(const char* method, const nic::Group& group, PyObject* root, bool* is_root) {
   uint64_t name = 0;
-  if (root == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'root_addr': the fi_addr of the root", method);
-    return false;
-  }
-  if (!to_u64(root, &name, method, "root_addr")) return false;
+  if (!to_root_addr(method, root, &name)) return false;
   if (!is_member(group, name)) {
     return fail(fi_err::kEINVAL, method, "root_addr " + std::to_string(name) + " is no member of the group");
   }

@@ -18,4 +18,14 @@ struct CollectiveArgs {
                 "flags", &P::flags, "context", &P::context);
 };
 
+// False with an error set.
+inline bool fail(int code, const char* method, const std::string& why) {
+  set_error(code, std::string(method) + ": " + why);
+  return false;
+}
+// The number of a group: coll_addr, or the `addr` of the object that it is.
+bool to_coll_addr(const char* method, PyObject* coll_addr, uint64_t* number);
+// The fi_addr of a root.
+bool to_root_addr(const char* method, PyObject* root, uint64_t* name);
+
 }  // namespace weft::bind

@@ -163,21 +163,25 @@ struct AddressVectorCore {
   std::shared_ptr<nic::AddressVector> av;
   bool closed = false;
 };
+struct OfiCq;
+struct OfiCntr;  // ofi.hpp
 struct CompletionQueueCore {
+  std::shared_ptr<OfiCq> lib;  // of a real libfabric: then the members below are empty, but for `format`
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::CompletionQueue> cq;
   std::shared_ptr<host::EventfdNotifier> notifier;
   int format = 0;
   std::atomic<bool> closed = false;
-  host::PollPacer pacer;
+  host::PollPacer pacer{};
   ~CompletionQueueCore();
 };
 struct CounterCore {
+  std::shared_ptr<OfiCntr> lib;  // of a real libfabric: then the members below are empty
   std::shared_ptr<DomainBox> box;
   std::shared_ptr<nic::Counter> counter;
   std::shared_ptr<host::EventfdNotifier> notifier;
   std::atomic<bool> closed = false;
-  host::PollPacer pacer;
+  host::PollPacer pacer{};
   int value_errno = 0, errors_errno = 0, threshold_errno = 0;  // the codes that refuse numbers above the limits
   nb::object written_to;                                       // the client's write-back buffer
   ~CounterCore();

@@ -1,12 +1,13 @@
-// cpp/bind/cq.cpp: completion queues as Python types.
+// cpp/bind/cq.cpp: completion queues as Python types: one type, of Weft's NIC or of a real libfabric
+// (CompletionQueueCore::lib, ofi_cq.cpp).
 #include <nanobind/stl/pair.h>
 
 #include <algorithm>
 #include <tuple>
 
-#include "bind/objects.hpp"
+#include "bind/ofi_plain.hpp"
+#include "bind/ofi_queue.hpp"
 #include "bind/signatures.hpp"
-#include "bind/wait.hpp"
 #include "nic/queue.hpp"
 
 namespace weft::bind {
@@ -14,8 +15,6 @@ namespace weft::bind {
 namespace {
 
 PyObject* g_entry_types[5] = {};  // context, msg, data, tagged, error
-
-constexpr size_t kReadMax = 64;  // entries taken under one hold of the lock
 
 // Caches the numbers of completion flags: few values, but too large for Python's cache of small integers.
 PyObject* flags_number(uint64_t flags) {
@@ -33,13 +32,6 @@ PyObject* flags_number(uint64_t flags) {
   Py_INCREF(numbers[at]);
   return numbers[at];
 }
-
-// Uninitialized memory for entries: constructing an array of CqEntry would clear 4 KiB per call.
-struct Entries {
-  alignas(nic::CqEntry) std::byte bytes[kReadMax * sizeof(nic::CqEntry)];
-  nic::CqEntry* data() noexcept { return reinterpret_cast<nic::CqEntry*>(bytes); }
-};
-static_assert(std::is_trivially_copyable_v<nic::CqEntry>);
 
 // The last entry of each format without a context. Entries are immutable, so repeated equal completions share one
 // entry. Requires the GIL.
@@ -97,7 +89,8 @@ PyObject* make_entry(int format, const nic::CqEntry& e) {
   return t;
 }
 
-bool cq_usable(CompletionQueueCore* self) {
+bool cq_usable(CompletionQueueCore* self, const char* call) {
+  if (self->lib) return ofi_usable(self->lib->h, call, kCqName);
   if (self->closed || !self->box) {
     set_error(fi_err::kEOPBADSTATE, "the completion queue is closed");
     return false;
@@ -178,17 +171,24 @@ PyObject* entries_to_list(CompletionQueueCore* self, const nic::CqEntry* entries
   return list;
 }
 
-PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) {
-  Entries room;
+PyObject* read_up_to(CompletionQueueCore* self, const char* call, size_t count, bool with_source) {
+  CqRoom room;
   nic::CqEntry* entries = room.data();
-  self->box->drain();
-  const Py_ssize_t n = take_polling(self, entries, std::min(count, kReadMax));
+  Py_ssize_t n;
+  if (self->lib) [[unlikely]] {
+    n = ofi_cq_take(*self->lib, call, entries, std::min(count, kReadMax), with_source);
+  } else {
+    self->box->drain();
+    n = take_polling(self, entries, std::min(count, kReadMax));
+  }
   if (n < 0) return nullptr;
   PyObject* list = entries_to_list(self, entries, n, with_source);
   // The caller wants more than kReadMax: continue while batches are full.
   while (list != nullptr && n != 0 && static_cast<size_t>(PyList_GET_SIZE(list)) < count &&
          static_cast<size_t>(PyList_GET_SIZE(list)) % kReadMax == 0) {
-    const Py_ssize_t m = take(self, entries, std::min(count - static_cast<size_t>(PyList_GET_SIZE(list)), kReadMax));
+    const size_t rest = std::min(count - static_cast<size_t>(PyList_GET_SIZE(list)), kReadMax);
+    const Py_ssize_t m =
+        self->lib ? ofi_cq_take(*self->lib, call, entries, rest, with_source) : take(self, entries, rest);
     if (m <= 0) {
       PyErr_Clear();  // an error entry follows the successes: the next read raises
       break;
@@ -207,36 +207,53 @@ PyObject* read_up_to(CompletionQueueCore* self, size_t count, bool with_source) 
 Signature g_read_sig{"read", {"count"}, 1, 0, {}};
 Signature g_readfrom_sig{"readfrom", {"count"}, 1, 0, {}};
 Signature g_sread_sig{"sread", {"count", "cond", "timeout"}, 3, 0, {}};
+Signature g_sreadfrom_sig{"sreadfrom", {"count", "cond", "timeout"}, 3, 0, {}};
 
-PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+PyObject* read_common(PyObject* self, Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+                      bool with_source) {
   uint64_t count = kReadMax;
-  if (nargs != 0 || kwnames != nullptr) {
+  if (kwnames != nullptr || nargs > 1 || (nargs == 1 && !plain_number(args[0], &count))) {
     PyObject* a[1];
-    if (!parse(g_read_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.read", "count")) return nullptr;
+    count = kReadMax;
+    if (!parse(s, args, nargs, kwnames, a) || !to_u64(a[0], &count, with_source ? "cq.readfrom" : "cq.read", "count"))
+      return nullptr;
   }
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
-  return cq_usable(core) ? read_up_to(core, count, false) : nullptr;
+  return cq_usable(core, s.method) ? read_up_to(core, s.method, count, with_source) : nullptr;
 }
-
+PyObject* cq_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return read_common(self, g_read_sig, args, nargs, kwnames, false);
+}
 PyObject* cq_readfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  uint64_t count = kReadMax;
-  PyObject* a[1];
-  if (!parse(g_readfrom_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.readfrom", "count")) return nullptr;
-  auto* core = nb::inst_ptr<CompletionQueueCore>(self);
-  return cq_usable(core) ? read_up_to(core, count, true) : nullptr;
+  return read_common(self, g_readfrom_sig, args, nargs, kwnames, true);
 }
 
-PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, bool with_source) {
+PyObject* lib_sread(CompletionQueueCore* core, const char* call, size_t count, uint64_t cond, uint64_t deadline,
+                    bool with_source) {
+  const std::shared_ptr<OfiCq> cq = core->lib;
+  const uint64_t signals = cq->signals;
+  for (;;) {
+    PyObject* list = read_up_to(core, call, count, with_source);
+    if (list == nullptr || PyList_GET_SIZE(list) > 0 || count == 0) return list;
+    Py_DECREF(list);
+    if (!ofi_cq_wait(*cq, call, count, with_source, cond, deadline, signals)) return nullptr;
+  }
+}
+
+PyObject* sread_common(PyObject* self, Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
+                       bool with_source) {
   PyObject* a[3];
-  uint64_t count = kReadMax, deadline, threshold = 1;
-  if (!parse(g_sread_sig, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
+  uint64_t count = kReadMax, deadline, threshold = 0;
+  if (!parse(s, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
       !deadline_of(a[2], &deadline, "cq.sread")) {
     return nullptr;
   }
-  if (a[1] != nullptr && a[1] != Py_None && !to_u64(a[1], &threshold, "cq.sread", "cond"))
-    return nullptr;  // FI_CQ_COND_THRESHOLD
+  const bool chosen = a[1] != nullptr && a[1] != Py_None;  // FI_CQ_COND_THRESHOLD
+  if (chosen && !to_u64(a[1], &threshold, "cq.sread", "cond")) return nullptr;
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
-  if (!cq_usable(core)) return nullptr;
+  if (!cq_usable(core, s.method)) return nullptr;
+  if (core->lib) return lib_sread(core, s.method, count, threshold, deadline, with_source);
+  if (!chosen) threshold = 1;
   nic::Domain* domain = core->box->domain.get();
   const auto cq = core->cq;
   const auto keep = core->box;
@@ -249,8 +266,8 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
       return cq->unread() >= threshold || cq->error_waits() || cq->overrun;
     });
     if (r < 0) return nullptr;
-    if (!cq_usable(core)) return nullptr;  // another thread has closed the queue
-    Entries entries;
+    if (!cq_usable(core, s.method)) return nullptr;  // another thread has closed the queue
+    CqRoom entries;
     const Py_ssize_t n = take(core, entries.data(), std::min<size_t>(count, kReadMax));
     if (n < 0) return nullptr;
     if (n > 0) return entries_to_list(core, entries.data(), n, with_source);
@@ -266,10 +283,10 @@ PyObject* sread_common(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 }
 
 PyObject* cq_sread(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return sread_common(self, args, nargs, kwnames, false);
+  return sread_common(self, g_sread_sig, args, nargs, kwnames, false);
 }
 PyObject* cq_sreadfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return sread_common(self, args, nargs, kwnames, true);
+  return sread_common(self, g_sreadfrom_sig, args, nargs, kwnames, true);
 }
 
 PyMethodDef g_cq_methods[] = {
@@ -321,6 +338,15 @@ CompletionQueueCore::~CompletionQueueCore() {
   }
 }
 
+namespace {
+
+// The queue of a real libfabric, open.
+OfiCq& cq_open(const CompletionQueueCore& c, const char* call) {
+  return ofi_open(OfiCore<OfiCq>{c.lib}, call);
+}
+
+}  // namespace
+
 void register_cq(Module& m) {
   m.def(
       "set_entry_types",
@@ -342,32 +368,61 @@ void register_cq(Module& m) {
 
   Class<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
                                 "The NIC's side of a completion queue.");
+  def_waits(cq, &CompletionQueueCore::lib);
   cq.def(
         "__init__",
-        [](CompletionQueueCore* self, DomainCore& d, const nic::QueueConfig& config) {
+        [](CompletionQueueCore* self, DomainCore& d, const nic::QueueConfig& config, nb::handle, nb::handle, nb::handle,
+           nb::handle) {
           auto& box = box_of(d);
           auto queue = std::make_shared<nic::CompletionQueue>(std::max<uint32_t>(config.size, 1),
                                                               box->config.may_overrun, config.huge);
           queue->acknowledge_by(config.ack_batch);
           if (!config.reserves) queue->fill_by_entries();
           std::shared_ptr<host::EventfdNotifier> notifier;
-          if (config.wait_obj == kWaitFd) {
+          if (config.wait_obj == kWaitFd || config.wait_obj == kWaitPollFd) {
             notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
             queue->event.set_notifier(notifier);
           }
-          new (self) CompletionQueueCore{
-              box, std::move(queue), std::move(notifier), static_cast<int>(config.format), false, {}};
+          new (self) CompletionQueueCore();
+          self->box = box;
+          self->cq = std::move(queue);
+          self->notifier = std::move(notifier);
+          self->format = static_cast<int>(config.format);
         },
-        nb::arg("domain"), nb::arg("config"))
+        nb::arg("domain"), nb::arg("config"), nb::arg("size") = 0, nb::arg("flags") = 0,
+        nb::arg("signaling_vector") = 0, nb::arg("wait_cond") = 0)
+      .def(
+          "__init__",
+          [](CompletionQueueCore* self, const OfiCore<OfiDomain>& domain, const nic::QueueConfig& config, size_t size,
+             uint64_t flags, int signaling_vector, int wait_cond) {
+            ofi::FidDomain* const d = ofi_open(domain, "cq_open").get();
+            const auto format = static_cast<int>(config.format);
+            auto made = std::make_shared<OfiCq>();
+            made->domain = domain.box;
+            made->format = format;
+            open_waiting(*made, "cq_open", d, ofi::op(d->ops, &ofi::DomainOps::cq_open),
+                         ofi::CqAttr{size, flags, format, static_cast<int>(config.wait_obj), signaling_vector,
+                                     wait_cond, nullptr});
+            new (self) CompletionQueueCore();
+            self->lib = std::move(made);
+            self->format = format;
+          },
+          nb::arg("domain"), nb::arg("config"), nb::arg("size"), nb::arg("flags"), nb::arg("signaling_vector"),
+          nb::arg("wait_cond"), "The arguments after `config` are of struct fi_cq_attr, for a real libfabric.")
       .def_prop_ro(
           "huge_pages",
-          [](const CompletionQueueCore& c) { return std::pair{c.cq->in_huge_pages(), c.cq->huge_error()}; },
+          [](const CompletionQueueCore& c) {
+            return c.lib ? std::pair{false, 0} : std::pair{c.cq->in_huge_pages(), c.cq->huge_error()};
+          },
           "(True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).")
       .def_prop_ro(
-          "fd", [](const CompletionQueueCore& c) { return c.notifier ? c.notifier->fd() : -1; },
+          "fd",
+          [](const CompletionQueueCore& c) { return c.lib        ? descriptor(*c.lib)
+                                                    : c.notifier ? c.notifier->fd()
+                                                                 : -1; },
           "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")
       .def_prop_ro(
-          "capacity", [](const CompletionQueueCore& c) { return c.cq->capacity(); },
+          "capacity", [](const CompletionQueueCore& c) { return c.lib ? 0 : c.cq->capacity(); },
           "The number of entries that the queue holds.")
       .def_prop_ro(
           "acknowledgements",
@@ -379,27 +434,41 @@ void register_cq(Module& m) {
           "How often a batch of entries that were read has been acknowledged to the NIC; 0 without batches.")
       .def(
           "pending",
-          [](CompletionQueueCore& c) {
+          [](CompletionQueueCore& c) -> size_t {
+            if (c.lib) return c.lib->side.size();
             check_usable(c, "completion queue");
             const nic::DomainLock guard(c.box->domain.get());
             return c.cq->unread();
           },
-          "The number of unread entries.")
+          "The number of unread entries; with a real libfabric, which does not tell how many it has, of those that "
+          "Weft\n"
+          "has read before the application asked.")
+      .def(
+          "outstanding",
+          [](const CompletionQueueCore& c) -> size_t {
+            if (c.lib) return c.lib->slots.busy();
+            check_usable(c, "completion queue");
+            return 0;
+          },
+          "Operations of a real libfabric whose completions the queue has not reported yet.")
       .def(
           "readerr_core",
           [](CompletionQueueCore& c, nb::handle flags, nb::handle decide) {
-            (void)number_of(flags, "cq.readerr", "flags");
-            check_usable(c, "completion queue");
+            const uint64_t asked = number_of(flags, "cq.readerr", "flags");
             nic::CqEntry e;
             nic::CqError error;
             bool found;
-            {
+            if (c.lib) {
+              found = ofi_cq_error(*c.lib, asked, &e, &error);
+              if (!found) raise(fi_err::kEAGAIN, "cq.readerr: no error entry in the queue");
+            } else {
+              check_usable(c, "completion queue");
               const nic::DomainLock guard(c.box->domain.get());
               found = c.cq->read_error(&e, &error);
               if (c.notifier && c.cq->unread() == 0) c.notifier->drain();
             }
             if (!found) raise(fi_err::kEAGAIN, "no failed operation is at the head of the completion queue");
-            if (!decide.is_none() && !error.decided && error.status != Status::canceled) {
+            if (!c.lib && !decide.is_none() && !error.decided && error.status != Status::canceled) {
               const auto tuple = [](const wire::EpAddress& a) { return nb::make_tuple(a.nic, a.pid, a.vni); };
               const nb::object peer = error.peer.vni != 0 ? nb::object(tuple(error.peer)) : nb::none();
               try {
@@ -438,6 +507,7 @@ void register_cq(Module& m) {
       .def(
           "signal",
           [](CompletionQueueCore& c) {
+            if (c.lib) return cq_open(c, "cq.signal"), ofi_cq_signal(*c.lib);
             check_usable(c, "completion queue");
             c.cq->signaled.store(true, std::memory_order_seq_cst);
             c.cq->event.tell();
@@ -447,6 +517,13 @@ void register_cq(Module& m) {
       .def(
           "trywait",
           [](CompletionQueueCore& c) {
+            if (c.lib) {
+              OfiCq& queue = cq_open(c, "cq.trywait");
+              if (!queue.side.empty()) return false;
+              if (queue.has_wait) return ofi_trywait(*queue.domain->fabric, {queue.h.fid});
+              raise(fi_err::kEINVAL, std::string("cq.trywait: ") + nb::repr(nb::find(c)).c_str() +
+                                         " has no wait object\n  try: wait_obj=fi.WAIT_FD");
+            }
             check_usable(c, "completion queue");
             {
               const nic::DomainLock guard(c.box->domain.get());
@@ -458,7 +535,22 @@ void register_cq(Module& m) {
           },
           "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) "
           "fi_trywait.")
+      .def(
+          "_look",
+          [](CompletionQueueCore& c) {
+            if (c.lib) ofi_cq_look(*c.lib);
+          },
+          "From now on sread of a real libfabric's queue looks again and again; returns when no thread waits there.")
+      .def(
+          "_words",
+          [](const CompletionQueueCore& c, int prov_errno, const nb::bytes& err_data) {
+            return words_of(OfiCore<OfiCq>{c.lib}, prov_errno, err_data, "cq.strerror");
+          },
+          nb::arg("prov_errno"), nb::arg("err_data"),
+          nb::sig("def _words(self, prov_errno: int, err_data: bytes) -> str"),
+          "The text of a real libfabric's provider for an error number.")
       .def("close", [](CompletionQueueCore& c) {
+        if (c.lib) return ofi_cq_close(*c.lib);
         c.closed = true;
         if (!c.box->forked()) c.cq->event.tell();  // wakes threads in sread(), which raise that the queue is closed
       });

@@ -200,12 +200,14 @@ void register_endpoint(Module& m) {
       .def(
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
+            check_usable(cq, "completion queue");
             translating([&] { e.ep->bind_cq(cq.cq, flags); });
           },
           nb::arg("cq"), nb::arg("flags"))
       .def(
           "bind_cntr",
           [](EndpointCore& e, CounterCore& c, uint64_t flags) {
+            check_usable(c, "counter");
             translating([&] { e.ep->bind_counter(c.counter, flags); });
           },
           nb::arg("cntr"), nb::arg("flags"))

@@ -429,6 +429,7 @@ void register_mr(Module& m) {
       .def(
           "bind_cntr",
           [](MemoryRegionCore& r, CounterCore& c, uint64_t flags) {
+            check_usable(c, "counter");
             translating([&] { r.box->domain->bind_region_counter(r.region, c.counter, flags); });
           },
           nb::arg("cntr"), nb::arg("flags"))

@@ -13,15 +13,7 @@ namespace {
 constexpr const char* kMsg = "fi.Msg";
 constexpr const char* kMsgTagged = "fi.MsgTagged";
 
-// The arguments of a call with one buffer, or with a list of them; null where absent. buf None: a message of no bytes.
-struct MessageArgs {
-  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr,
-           *context = nullptr, *data = nullptr;
-  using P = MessageArgs;
-  static constexpr auto kParams = params<P>("buf", &P::buf, "iov", &P::buf, "len", &P::len, "count", &P::len, "desc",
-                                            &P::desc, "dest_addr", &P::peer, "src_addr", &P::peer, "tag", &P::tag,
-                                            "ignore", &P::ignore, "context", &P::context, "data", &P::data);
-};
+using MessageArgs = BufferArgs;
 
 bool tag_ok(const char* method, const PyObject* tag) {
   if (tag != nullptr) [[likely]]

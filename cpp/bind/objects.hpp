@@ -5,7 +5,15 @@
 
 namespace weft::bind {
 
-constexpr uint32_t kWaitFd = 3;  // FI_WAIT_FD
+constexpr uint32_t kWaitFd = 3, kWaitPollFd = 6;  // FI_WAIT_FD, FI_WAIT_POLLFD
+
+constexpr size_t kReadMax = 64;  // entries of a completion queue that are taken at a time
+// Uninitialized memory for entries: constructing an array of CqEntry would clear 4 KiB per call.
+struct CqRoom {
+  alignas(nic::CqEntry) std::byte bytes[kReadMax * sizeof(nic::CqEntry)];
+  nic::CqEntry* data() noexcept { return reinterpret_cast<nic::CqEntry*>(bytes); }
+};
+static_assert(std::is_trivially_copyable_v<nic::CqEntry>);
 
 std::shared_ptr<DomainBox>& box_of(DomainCore& d);  // raises if it is closed or belongs to the parent process
 

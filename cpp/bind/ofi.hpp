@@ -53,15 +53,12 @@ struct OfiHandle {
   int refused = 0;       // the refusal
   int unready = 0;       // of a queue, counter or vector: endpoints that are bound to it, and not enabled
 };
-// A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
-// them is not enabled, in several providers: READ_BEFORE_ENABLE_CRASHES of the table of quirks.
-inline bool ofi_all_enabled(const OfiHandle& handle, const char* call) {
-  if (handle.unready == 0) [[likely]]
+// HOT. Whether calls may be made on a queue or counter; false with an error set. what: "counter" ...
+bool ofi_refuse_use(const OfiHandle& handle, const char* call, const char* what);
+inline bool ofi_usable(const OfiHandle& handle, const char* call, const char* what) {
+  if ((handle.fid != nullptr) & !handle.closing & !handle.forked() & (handle.unready == 0)) [[likely]]
     return true;
-  set_error(fi_err::kEOPBADSTATE, std::string(call) +
-                                      ": an endpoint that is bound to it is not enabled, and libfabric may end the "
-                                      "process then\n  try: ep.enable() first, or ep.close()");
-  return false;
+  return ofi_refuse_use(handle, call, what);
 }
 // A call without the GIL, during which close() waits.
 class OfiReleased {
@@ -140,12 +137,17 @@ struct OfiAv {
   static constexpr ofi::Addr kIndexMax = 1 << 22;
   [[nodiscard]] ofi::FidAv* get() const noexcept { return reinterpret_cast<ofi::FidAv*>(h.fid); }
 };
-struct OfiEq {
+// How a thread waits for a queue or counter.
+struct OfiWaits {
+  int asked = 0, fd = -1;  // asked: the application's enum fi_wait_obj
+  bool has_wait = false;   // the library has a wait object for it, so fi_trywait may be called
+};
+struct OfiEq : OfiWaits {
   std::shared_ptr<OfiFabric> fabric;
   OfiHandle h;
   [[nodiscard]] ofi::FidEq* get() const noexcept { return reinterpret_cast<ofi::FidEq*>(h.fid); }
 };
-struct OfiCntr {
+struct OfiCntr : OfiWaits {
   std::shared_ptr<OfiDomain> domain;
   OfiHandle h;
   [[nodiscard]] ofi::FidCntr* get() const noexcept { return reinterpret_cast<ofi::FidCntr*>(h.fid); }
@@ -169,26 +171,20 @@ void ofi_drop_all(ofi::Slots& slots) noexcept;
 // threads of the library may still use it.
 bool ofi_may_drop(const OfiHandle& handle) noexcept;
 
-struct OfiCq {
+struct OfiCq : OfiWaits {
   ~OfiCq();
-  struct Entry {
-    ofi::CqEntry e;
-    ofi::Addr source;
-    PyObject* context;  // owned
-  };
   std::shared_ptr<OfiDomain> domain;
   OfiHandle h;
   ofi::Slots slots;
   size_t silent = 0;  // operations under way that have no entry
   size_t large = 0;   // of many bytes
   int format = 0;
-  bool waits = true;       // sread is allowed
-  bool polls = false;      // the library has no wait object for it
-  uint64_t signals = 0;    // calls of cq.signal()
-  std::deque<Entry> side;  // read for other reasons, before the application asked
+  bool polls = false;             // sread looks again and again
+  uint64_t signals = 0;           // calls of cq.signal()
+  std::deque<nic::CqEntry> side;  // read for other reasons, before the application asked; they own their contexts
   [[nodiscard]] ofi::FidCq* get() const noexcept { return reinterpret_cast<ofi::FidCq*>(h.fid); }
   // sread looks again and again, instead of waiting in the library.
-  [[nodiscard]] bool looks() const noexcept { return polls || !domain->thread_safe; }
+  [[nodiscard]] bool looks() const noexcept { return polls || !has_wait || !domain->thread_safe; }
 };
 // Reads the queue to drop the references of operations without entries; keeps the entries of other operations.
 void ofi_sweep(OfiCq& cq);
@@ -265,16 +261,14 @@ T& ofi_open(const OfiCore<T>& core, const char* call) {
   return t;
 }
 
+// The library's counter, which is open. Raises BadState.
+const std::shared_ptr<OfiCntr>& ofi_counter(const CounterCore& core, const char* call);
+
 extern PyTypeObject* g_ofi_mr_type;
 extern PyType_Slot g_ofi_ep_slots[];  // ofi_ep.cpp
-extern PyType_Slot g_ofi_cq_slots[];  // ofi_cq.cpp
-extern PyType_Slot g_ofi_cntr_slots[];
-extern PyType_Slot g_ofi_eq_slots[];
 
 void register_ofi(Module& m);
 void register_ofi_info(Module& m);
-void register_ofi_queues(Module& m);
-void register_ofi_counters(Module& m);
 void register_ofi_event_queues(Module& m);
 void register_ofi_endpoint(Module& m);
 void register_ofi_regions(Module& m);
@@ -293,6 +287,23 @@ template <typename Table, typename Entry, typename... Args>
 auto ofi_call(const Table* table, Entry Table::* entry, Args... args) -> std::invoke_result_t<Entry, Args...> {
   const auto call = ofi::op(table, entry);
   return call == nullptr ? -fi_err::kENOSYS : call(args...);
+}
+
+// As above; raises the library's refusal, or NotSupported where it has no such call.
+template <typename Table, typename Entry, typename... Args>
+auto ofi_run(const char* name, const Table* table, Entry Table::* entry, Args... args)
+    -> std::invoke_result_t<Entry, Args...> {
+  const auto call = ofi::op(table, entry);
+  if (call == nullptr) ofi_raise_missing(name);
+  const auto r = call(args...);
+  if (r < 0) ofi_raise(name, r);
+  return r;
+}
+// As above, with the table and the struct of an object.
+template <typename T, typename Table, typename Entry, typename... Args>
+  requires requires(T& t) { t.get(); }
+auto ofi_run(const char* name, T& object, Entry Table::* entry, Args... args) {
+  return ofi_run(name, object.get()->ops, entry, object.get(), args...);
 }
 
 }  // namespace weft::bind

@@ -31,10 +31,8 @@ constexpr int kEpMsg = 1;  // FI_EP_MSG
 
 void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) {
   OfiDomain& d = ofi_open(domain, "endpoint");
-  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::endpoint);
-  if (call == nullptr) ofi_raise_missing("endpoint");
   ofi::FidEp* fid = nullptr;
-  ofi_check("endpoint", call(d.get(), info.info, &fid, nullptr));
+  ofi_run("endpoint", d, &ofi::DomainOps::endpoint, info.info, &fid, nullptr);
   auto box = std::make_shared<OfiEp>();
   box->domain = domain.box;
   box->h.fid = &fid->fid;
@@ -161,12 +159,13 @@ constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
 
 // The library reports every operation, also where the application wants selected ones: an entry tells when the buffers
 // of an operation are free. read() leaves out entries that the application does not want.
-void bind_cq(Core& self, OfiCore<OfiCq>& cq, uint64_t flags) {
+void bind_cq(Core& self, const CompletionQueueCore& cq, uint64_t flags) {
   OfiEp& ep = ofi_open(self, "ep.bind");
-  (void)ofi_open(cq, "ep.bind");
-  bind_progress(ep, cq.box, flags & ~kSelective);
-  if (flags & kOfiTransmit) ep.tx = cq.box;
-  if (flags & kOfiRecv) ep.rx = cq.box;
+  if (!cq.lib) raise(fi_err::kEINVAL, "ep.bind: the queue is of Weft's NIC");
+  (void)ofi_open(OfiCore<OfiCq>{cq.lib}, "ep.bind");
+  bind_progress(ep, cq.lib, flags & ~kSelective);
+  if (flags & kOfiTransmit) ep.tx = cq.lib;
+  if (flags & kOfiRecv) ep.rx = cq.lib;
   if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
   if (ep.enabled) settle(ep);
   tell_aliases(ep);
@@ -191,47 +190,35 @@ nb::object name_of(Core& self, bool peer) {
 void set_name(Core& self, const nb::bytes& address) {
   OfiEp& ep = ofi_open(self, "ep.setname");
   std::string bytes = ofi_address_bytes(address, ep.domain->text_addresses);
-  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::setname);
-  if (call == nullptr) ofi_raise_missing("ep.setname");
-  ofi_check("ep.setname", call(ep.h.fid, bytes.data(), bytes.size()));
+  ofi_run("ep.setname", ep.get()->cm, &ofi::CmOps::setname, ep.h.fid, bytes.data(), bytes.size());
 }
 
 void connect(Core& self, const nb::bytes& address, const nb::bytes& param) {
   OfiEp& ep = ofi_open(self, "ep.connect");
   const std::string bytes = ofi_address_bytes(address, ep.domain->text_addresses);
-  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::connect);
-  if (call == nullptr) ofi_raise_missing("ep.connect");
-  ofi_check("ep.connect", call(ep.get(), bytes.data(), param.c_str(), param.size()));
+  ofi_run("ep.connect", ep.get()->cm, &ofi::CmOps::connect, ep.get(), bytes.data(), param.c_str(), param.size());
 }
 void accept(Core& self, const nb::bytes& param) {
   OfiEp& ep = ofi_open(self, "ep.accept");
-  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::accept);
-  if (call == nullptr) ofi_raise_missing("ep.accept");
-  ofi_check("ep.accept", call(ep.get(), param.c_str(), param.size()));
+  ofi_run("ep.accept", ep.get()->cm, &ofi::CmOps::accept, ep.get(), param.c_str(), param.size());
 }
 void shutdown(Core& self, uint64_t flags) {
   OfiEp& ep = ofi_open(self, "ep.shutdown");
-  const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::shutdown);
-  if (call == nullptr) ofi_raise_missing("ep.shutdown");
-  ofi_check("ep.shutdown", call(ep.get(), flags));
+  ofi_run("ep.shutdown", ep.get()->cm, &ofi::CmOps::shutdown, ep.get(), flags);
 }
 
 uint64_t get_option(Core& self, int level, int name) {
   OfiEp& ep = ofi_open(self, "ep.getopt");
-  const auto call = ofi::op(ep.get()->ops, &ofi::EpOps::getopt);
-  if (call == nullptr) ofi_raise_missing("ep.getopt");
   alignas(8) std::array<std::byte, 64> room{};
   size_t length = sizeof(uint64_t);
-  ofi_check("ep.getopt", call(ep.h.fid, level, name, room.data(), &length));
+  ofi_run("ep.getopt", ep.get()->ops, &ofi::EpOps::getopt, ep.h.fid, level, name, room.data(), &length);
   uint64_t value = 0;
   std::memcpy(&value, room.data(), std::min(length, sizeof value));
   return value;
 }
 void set_option(Core& self, int level, int name, uint64_t value, size_t size) {
   OfiEp& ep = ofi_open(self, "ep.setopt");
-  const auto call = ofi::op(ep.get()->ops, &ofi::EpOps::setopt);
-  if (call == nullptr) ofi_raise_missing("ep.setopt");
-  ofi_check("ep.setopt", call(ep.h.fid, level, name, &value, std::min(size, sizeof value)));
+  ofi_run("ep.setopt", ep.get()->ops, &ofi::EpOps::setopt, ep.h.fid, level, name, &value, std::min(size, sizeof value));
 }
 
 // The oldest receive with the context, and every transfer with it: the operations that the library can cancel.
@@ -265,12 +252,12 @@ void cancel(Core& self, nb::handle context) {
 
 size_t valid(Core& self, int datatype, int op, int family) {
   OfiEp& ep = ofi_open(self, "ep.atomicvalid");
-  const auto call = ofi::op(ep.get()->atomic, family == 0   ? &ofi::AtomicOps::writevalid
-                                              : family == 1 ? &ofi::AtomicOps::readwritevalid
-                                                            : &ofi::AtomicOps::compwritevalid);
-  if (call == nullptr) ofi_raise_missing("ep.atomicvalid");
   size_t count = 0;
-  ofi_check("ep.atomicvalid", call(ep.get(), datatype, op, &count));
+  ofi_run("ep.atomicvalid", ep.get()->atomic,
+          family == 0   ? &ofi::AtomicOps::writevalid
+          : family == 1 ? &ofi::AtomicOps::readwritevalid
+                        : &ofi::AtomicOps::compwritevalid,
+          ep.get(), datatype, op, &count);
   return count;
 }
 
@@ -357,9 +344,9 @@ void register_ofi_endpoint(Module& m) {
       .def("bind_cq", &bind_cq, nb::arg("cq"), nb::arg("flags"))
       .def(
           "bind_cntr",
-          [](Core& self, OfiCore<OfiCntr>& cntr, uint64_t flags) {
-            (void)ofi_open(cntr, "ep.bind");
-            bind_progress(ofi_open(self, "ep.bind"), cntr.box, flags);
+          [](Core& self, const CounterCore& cntr, uint64_t flags) {
+            const auto& box = ofi_counter(cntr, "ep.bind");
+            bind_progress(ofi_open(self, "ep.bind"), box, flags);
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def(
@@ -406,10 +393,8 @@ void register_ofi_endpoint(Module& m) {
           "size_left",
           [](Core& self, bool transmit) -> ssize_t {
             OfiEp& ep = ofi_open(self, "ep.size_left");
-            const auto call = ofi::op(ep.get()->ops, transmit ? &ofi::EpOps::tx_size_left : &ofi::EpOps::rx_size_left);
-            if (call == nullptr) ofi_raise_missing("ep.size_left");
-            const ssize_t r = call(ep.get());
-            if (r < 0) ofi_raise("ep.size_left", r);
+            const ssize_t r =
+                ofi_run("ep.size_left", ep, transmit ? &ofi::EpOps::tx_size_left : &ofi::EpOps::rx_size_left);
             return r;
           },
           nb::arg("transmit"))

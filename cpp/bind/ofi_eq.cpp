@@ -10,14 +10,10 @@ namespace {
 
 void make_eq(OfiCore<OfiEq>* self, const OfiCore<OfiFabric>& fabric, size_t size, uint64_t flags, int wait_obj) {
   OfiFabric& f = ofi_open(fabric, "eq_open");
-  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::eq_open);
-  if (call == nullptr) ofi_raise_missing("eq_open");
-  ofi::EqAttr attr{size, flags, wait_obj, 0, nullptr};
-  ofi::FidEq* fid = nullptr;
-  ofi_check("eq_open", call(f.get(), &attr, &fid, nullptr));
   auto box = std::make_shared<OfiEq>();
   box->fabric = fabric.box;
-  box->h.fid = &fid->fid;
+  open_waiting(*box, "eq_open", f.get(), ofi::op(f.get()->ops, &ofi::FabricOps::eq_open),
+               ofi::EqAttr{size, flags, wait_obj, 0, nullptr}, kWaitUnspec);
   new (self) OfiCore<OfiEq>{box};
 }
 
@@ -84,10 +80,11 @@ nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
 }  // namespace
 
 void register_ofi_event_queues(Module& m) {
-  Class<OfiCore<OfiEq>>(m, "OfiEventQueueCore", "An event queue of a real libfabric.")
+  Class<OfiCore<OfiEq>> eq_type(m, "OfiEventQueueCore", "An event queue of a real libfabric.");
+  def_waits(eq_type, &OfiCore<OfiEq>::box);
+  eq_type.def_prop_ro("fd", [](const OfiCore<OfiEq>& core) { return descriptor(*core.box); })
       .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
       .def("close_core", [](OfiCore<OfiEq>& self) { ofi_check("eq.close", self.box->h.shut()); })
-      .def_prop_ro("in_use", &ofi_in_use<OfiEq>, "True while an object that uses this one exists.")
       .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
            nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
       .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
@@ -95,14 +92,10 @@ void register_ofi_event_queues(Module& m) {
           "write_core",
           [](OfiCore<OfiEq>& self, uint32_t event, uint64_t number, uint64_t flags) {
             OfiEq& eq = ofi_open(self, "eq.write");
-            const auto call = ofi::op(eq.get()->ops, &ofi::EqOps::write);
-            if (call == nullptr) ofi_raise_missing("eq.write");
             const ofi::EqEntry e{eq.h.fid, nullptr, number};
-            ofi_check("eq.write", call(eq.get(), event, &e, sizeof e, flags));
+            ofi_run("eq.write", eq, &ofi::EqOps::write, event, &e, sizeof e, flags);
           },
           nb::arg("event"), nb::arg("number"), nb::arg("flags"))
-      .def("fd_core", &descriptor<OfiEq>)
-      .def_prop_ro("fid", &number_of_fid<OfiEq>)
       .def(
           "strerror_core",
           [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {

@@ -44,16 +44,11 @@ OfiGroup::~OfiGroup() {
 
 namespace {
 
-using Ops = ofi::CollectiveOps;
+using GroupOps = ofi::CollectiveOps;
 
 constexpr int kAllreduce = 3;                      // FI_ALLREDUCE
 constexpr int kUint8 = 1, kBor = 6;                // FI_UINT8, FI_BOR
 constexpr ofi::Addr kNotAvailable = ~uint64_t{0};  // FI_ADDR_NOTAVAIL
-
-bool fail(int code, const char* method, const std::string& why) {
-  set_error(code, std::string(method) + ": " + why);
-  return false;
-}
 
 // first: the only member so far; NOTAVAIL for none, which libfabric's own collectives refuse.
 std::shared_ptr<OfiAvSet> make_set(const std::shared_ptr<OfiAv>& av, const char* call, size_t count,
@@ -73,11 +68,11 @@ std::shared_ptr<OfiAvSet> make_set(const std::shared_ptr<OfiAv>& av, const char*
   return set;
 }
 
-using Core = OfiCore<OfiGroup>;
+using GroupBox = OfiCore<OfiGroup>;
 
 // Joins the group of `members`, in a set of its own: the library looks at the set as long as the group is open.
 // number: the context of the event.
-void join(Core* self, OfiCore<OfiEp>& endpoint, OfiCore<OfiAv>& vector, std::vector<uint64_t> members, size_t mine,
+void join(GroupBox* self, OfiCore<OfiEp>& endpoint, OfiCore<OfiAv>& vector, std::vector<uint64_t> members, size_t mine,
           std::optional<nb::bytes> comm_key, uint64_t set_flags, uint64_t flags, uint64_t number) {
   const char* call = "ep.join_collective";
   OfiEp& ep = ofi_open(endpoint, call);
@@ -104,26 +99,13 @@ void join(Core* self, OfiCore<OfiEp>& endpoint, OfiCore<OfiAv>& vector, std::vec
   box->mine = mine;
   box->addr = fid->addr;
   ep.owner->groups.push_back(box.get());
-  new (self) Core{box};
+  new (self) GroupBox{box};
 }
 
 // The group of coll_addr: its number, or the object that has it as `addr`.
 OfiGroup* group_of(const OfiEp& ep, const char* method, PyObject* coll_addr) {
-  if (coll_addr == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'coll_addr': the addr of a group", method);
-    return nullptr;
-  }
-  nb::object addr;
-  if (!PyLong_Check(coll_addr)) {
-    addr = nb::steal(PyObject_GetAttrString(coll_addr, "addr"));
-    if (addr.is_valid()) {
-      coll_addr = addr.ptr();
-    } else {
-      PyErr_Clear();
-    }
-  }
   uint64_t number = 0;
-  if (!to_u64(coll_addr, &number, method, "coll_addr")) return nullptr;
+  if (!to_coll_addr(method, coll_addr, &number)) return nullptr;
   for (OfiGroup* group : ep.owner->groups) {
     if (group->addr != number) continue;
     if (group->joined) return group;
@@ -212,21 +194,17 @@ PyObject* barrier(PyObject* self, const char* method, const CollectiveArgs& c) {
   if (ep == nullptr || !to_flags(*ep, method, c.flags, &flags)) return nullptr;
   OfiGroup* group = ready(ep, method, c.group);
   if (group == nullptr) return nullptr;
-  return post(ep, *group, method, flags, 0, c.context, {}, [&](const Ops* ops, void* context) {
-    return ofi::op(ops, &Ops::barrier2) != nullptr
-               ? ofi_call(ops, &Ops::barrier2, ep->get(), group->addr, flags, context)
-               : ofi_call(ops, &Ops::barrier, ep->get(), group->addr, context);
+  return post(ep, *group, method, flags, 0, c.context, {}, [&](const GroupOps* ops, void* context) {
+    return ofi::op(ops, &GroupOps::barrier2) != nullptr
+               ? ofi_call(ops, &GroupOps::barrier2, ep->get(), group->addr, flags, context)
+               : ofi_call(ops, &GroupOps::barrier, ep->get(), group->addr, context);
   });
 }
 
 // The root's place among the members.
 bool to_root(const char* method, const OfiGroup& group, PyObject* root, size_t* place) {
   uint64_t name = 0;
-  if (root == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'root_addr': the fi_addr of the root", method);
-    return false;
-  }
-  if (!to_u64(root, &name, method, "root_addr")) return false;
+  if (!to_root_addr(method, root, &name)) return false;
   const auto found = std::ranges::find(group.members, name);
   if (found == group.members.end())
     return fail(fi_err::kEINVAL, method, "root_addr " + std::to_string(name) + " is no member of the group");
@@ -274,9 +252,9 @@ PyObject* broadcast(PyObject* self, const char* method, const CollectiveArgs& c)
     const std::byte* from = gives ? buf.data : scratch.data;
     std::byte* into = gives && buf.readonly ? scratch.data : buf.data;
     const Buf* own = scratch.keepalive != nullptr ? &scratch : &buf;
-    return post(ep, *group, method, flags, bytes, c.context, {&buf, own}, [&](const Ops* ops, void* context) {
-      return ofi_call(ops, &Ops::allreduce, ep->get(), from, bytes, nullptr, into, nullptr, group->addr, kUint8, kBor,
-                      flags, context);
+    return post(ep, *group, method, flags, bytes, c.context, {&buf, own}, [&](const GroupOps* ops, void* context) {
+      return ofi_call(ops, &GroupOps::allreduce, ep->get(), from, bytes, nullptr, into, nullptr, group->addr, kUint8,
+                      kBor, flags, context);
     });
   }
   if (soft && buf.readonly) {  // it receives into the root's buffer too: the same bytes
@@ -285,9 +263,9 @@ PyObject* broadcast(PyObject* self, const char* method, const CollectiveArgs& c)
     data = scratch.data;
   }
   const Buf* from = scratch.keepalive != nullptr ? &scratch : &buf;
-  return post(ep, *group, method, flags, bytes, c.context, {from}, [&](const Ops* ops, void* context) {
-    return ofi_call(ops, &Ops::broadcast, ep->get(), data, count, desc, group->addr, soft ? root : group->members[root],
-                    static_cast<int>(datatype), flags, context);
+  return post(ep, *group, method, flags, bytes, c.context, {from}, [&](const GroupOps* ops, void* context) {
+    return ofi_call(ops, &GroupOps::broadcast, ep->get(), data, count, desc, group->addr,
+                    soft ? root : group->members[root], static_cast<int>(datatype), flags, context);
   });
 }
 
@@ -331,13 +309,13 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Collecti
   }
   if (!fits(*ep, method, bytes)) return nullptr;
   const Buf* second = has_result ? &result : &buf;
-  return post(ep, *group, method, flags, bytes, c.context, {&buf, second}, [&](const Ops* ops, void* context) {
+  return post(ep, *group, method, flags, bytes, c.context, {&buf, second}, [&](const GroupOps* ops, void* context) {
     if (rooted) {
-      return ofi_call(ops, &Ops::reduce, ep->get(), buf.data, count, desc, result.data, result_desc, group->addr,
+      return ofi_call(ops, &GroupOps::reduce, ep->get(), buf.data, count, desc, result.data, result_desc, group->addr,
                       group->members[root], type, number, flags, context);
     }
-    return ofi_call(ops, &Ops::allreduce, ep->get(), buf.data, count, desc, result.data, result_desc, group->addr, type,
-                    number, flags, context);
+    return ofi_call(ops, &GroupOps::allreduce, ep->get(), buf.data, count, desc, result.data, result_desc, group->addr,
+                    type, number, flags, context);
   });
 }
 
@@ -354,19 +332,19 @@ static PyObject* allreduce(PyObject* self, const char* method, const CollectiveA
 #include "bind/calls.inl"
 
 void register_ofi_groups(Module& m) {
-  Class<Core>(m, "OfiGroupCore", "An endpoint's membership of a collective group of a real libfabric.")
+  Class<GroupBox>(m, "OfiGroupCore", "An endpoint's membership of a collective group of a real libfabric.")
       .def("__init__", &join, nb::arg("ep"), nb::arg("av"), nb::arg("members"), nb::arg("mine"),
            nb::arg("comm_key").none(), nb::arg("set_flags"), nb::arg("flags"), nb::arg("number"),
            nb::sig("def __init__(self, ep: OfiEndpointCore, av: OfiAddressVectorCore, members: Sequence[int], mine: "
                    "int, comm_key: bytes | None, set_flags: int, flags: int, number: int) -> None"))
       .def("close_core",
-           [](Core& self) {
+           [](GroupBox& self) {
              const int r = self.box->shut();
              if (r < 0) ofi_raise("group.close", r);
            })
       .def(
-          "join_complete", [](Core& self) { self.box->joined = true; }, "The event of the join was read.")
-      .def_prop_ro("addr", [](const Core& self) { return self.box->addr; }, "coll_addr of the group's calls.");
+          "join_complete", [](GroupBox& self) { self.box->joined = true; }, "The event of the join was read.")
+      .def_prop_ro("addr", [](const GroupBox& self) { return self.box->addr; }, "coll_addr of the group's calls.");
   m.def(
       "ofi_av_set_valid",
       [](OfiCore<OfiAv>& av, size_t count, std::optional<nb::bytes> comm_key, uint64_t flags) {

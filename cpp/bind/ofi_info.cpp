@@ -74,7 +74,7 @@ nb::dict fields_of(const OfiInfo& self) {
   const auto part = [&](ofi::Part one) { return one == ofi::Part::info ? d : nb::cast<nb::dict>(d[kParts[int(one)]]); };
   for (const ofi::Field& f : ofi::kInfoFields) {
     const std::byte* const from = ofi::part_of(i, f.part);
-    if (from == nullptr || ofi::library()->version < f.since) continue;
+    if (from == nullptr || f.since > ofi::library()->version) continue;
     uint64_t value = 0;
     std::memcpy(&value, from + f.offset, f.size);  // little-endian machines
     part(f.part)[ofi::name_of(f)] = value;
@@ -115,7 +115,7 @@ OfiInfo* make_info(const nb::dict& fields, const OfiInfo* base) {
     std::byte* const to = ofi::part_of(i, f.part);
     const char* const name = ofi::name_of(f);
     const nb::dict from = part(f.part);
-    if (to == nullptr || library->version < f.since || !from.contains(name)) continue;
+    if (to == nullptr || f.since > library->version || !from.contains(name)) continue;
     const uint64_t value = number_of(from[name], "getinfo", name);
     std::memcpy(to + f.offset, &value, f.size);
   }

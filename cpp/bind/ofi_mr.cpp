@@ -116,11 +116,10 @@ void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::l
 }
 
 template <typename T>
-void bind_mr(OfiCore<OfiMr>& self, OfiCore<T>& other, uint64_t flags) {
+void bind_mr(OfiCore<OfiMr>& self, const std::shared_ptr<T>& other, uint64_t flags) {
   OfiMr& mr = ofi_open(self, "mr.bind");
-  T& fid = ofi_open(other, "mr.bind");
-  ofi_check("mr.bind", mr.h.fid->ops->bind(mr.h.fid, fid.h.fid, flags));
-  mr.bound.push_back(other.box);
+  ofi_check("mr.bind", mr.h.fid->ops->bind(mr.h.fid, other->h.fid, flags));
+  mr.bound.push_back(other);
 }
 
 void close_mr(OfiCore<OfiMr>& self) {
@@ -165,8 +164,19 @@ void register_ofi_regions(Module& m) {
              "auth_key: bytes | None = None, dmabuf: tuple[int, int, int, int] | None = None, base_mr: "
              "OfiMemoryRegionCore | None = None) -> None"))
       .def("close_core", &close_mr)
-      .def("bind_ep", &bind_mr<OfiEp>, nb::arg("ep"), nb::arg("flags"))
-      .def("bind_cntr", &bind_mr<OfiCntr>, nb::arg("cntr"), nb::arg("flags"))
+      .def(
+          "bind_ep",
+          [](OfiCore<OfiMr>& self, OfiCore<OfiEp>& ep, uint64_t flags) {
+            (void)ofi_open(ep, "mr.bind");
+            bind_mr(self, ep.box, flags);
+          },
+          nb::arg("ep"), nb::arg("flags"))
+      .def(
+          "bind_cntr",
+          [](OfiCore<OfiMr>& self, const CounterCore& cntr, uint64_t flags) {
+            bind_mr(self, ofi_counter(cntr, "mr.bind"), flags);
+          },
+          nb::arg("cntr"), nb::arg("flags"))
       .def("enable_core",
            [](OfiCore<OfiMr>& self) {
              OfiMr& one = ofi_open(self, "mr.enable");

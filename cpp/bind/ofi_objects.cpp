@@ -100,6 +100,31 @@ int OfiHandle::shut() noexcept {
   return r;
 }
 
+// A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
+// them is not enabled, in several providers: READ_BEFORE_ENABLE_CRASHES of the table of quirks.
+bool ofi_refuse_use(const OfiHandle& handle, const char* call, const char* what) {
+  const std::string name = call, kind = what;
+  if (handle.fid == nullptr || handle.closing) {
+    set_error(fi_err::kEOPBADSTATE, name + ": the " + kind + " is closed");
+  } else if (handle.forked()) {
+    set_error(fi_err::kEOPBADSTATE,
+              name + ": this " + kind + " belongs to the parent process: a forked child opens its own fabric");
+  } else {
+    set_error(fi_err::kEOPBADSTATE, name +
+                                        ": an endpoint that is bound to it is not enabled, and libfabric may end the "
+                                        "process then\n  try: ep.enable() first, or ep.close()");
+  }
+  return false;
+}
+
+bool ofi_trywait(OfiFabric& fabric, std::vector<ofi::Fid*> fids) {
+  const auto call = ofi::op(fabric.get()->ops, &ofi::FabricOps::trywait);
+  if (call == nullptr) ofi_raise_missing("trywait");
+  const int r = call(fabric.get(), fids.data(), static_cast<int>(fids.size()));
+  if (r < 0 && r != -fi_err::kEAGAIN) ofi_raise("trywait", r);
+  return r == 0;
+}
+
 namespace {
 
 template <typename T>
@@ -130,11 +155,9 @@ constexpr uint32_t kFormatText = 9;  // FI_ADDR_STR
 void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info, uint64_t quirks,
                     size_t group_bytes, const std::string& group_setting) {
   OfiFabric& f = ofi_open(fabric, "fi_domain");
-  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::domain);
-  if (call == nullptr) ofi_raise_missing("fi_domain");
   auto box = std::make_shared<OfiDomain>();
   ofi::FidDomain* fid = nullptr;
-  ofi_check("fi_domain", call(f.get(), info.info, &fid, nullptr));
+  ofi_run("fi_domain", f, &ofi::FabricOps::domain, info.info, &fid, nullptr);
   box->fabric = fabric.box;
   box->h.fid = &fid->fid;
   box->thread_safe = info.info->domain->threading == kThreadSafe;
@@ -149,19 +172,15 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
 
 nb::tuple query_atomic(OfiCore<OfiDomain>& self, int datatype, int op, uint64_t flags) {
   OfiDomain& d = ofi_open(self, "query_atomic");
-  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::query_atomic);
-  if (call == nullptr) ofi_raise_missing("query_atomic");
   ofi::AtomicAttr attr{};
-  ofi_check("query_atomic", call(d.get(), datatype, op, &attr, flags));
+  ofi_run("query_atomic", d, &ofi::DomainOps::query_atomic, datatype, op, &attr, flags);
   return nb::make_tuple(attr.count, attr.size);
 }
 
 nb::tuple query_collective(OfiCore<OfiDomain>& self, int collective, int op, int datatype, uint64_t flags) {
   OfiDomain& d = ofi_open(self, "query_collective");
-  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::query_collective);
-  if (call == nullptr) ofi_raise_missing("query_collective");
   ofi::CollectiveAttr attr{op, datatype, {}, 0, 0};
-  ofi_check("query_collective", call(d.get(), collective, &attr, flags));
+  ofi_run("query_collective", d, &ofi::DomainOps::query_collective, collective, &attr, flags);
   return nb::make_tuple(attr.datatype_attr.count, attr.datatype_attr.size, attr.max_members, attr.mode);
 }
 
@@ -184,11 +203,9 @@ void unmap_key(OfiCore<OfiDomain>& self, uint64_t key) {
 void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, int rx_ctx_bits, size_t count,
              size_t ep_per_node, std::optional<std::string> name, uint64_t flags) {
   OfiDomain& d = ofi_open(domain, "av_open");
-  const auto call = ofi::op(d.get()->ops, &ofi::DomainOps::av_open);
-  if (call == nullptr) ofi_raise_missing("av_open");
   ofi::AvAttr attr{type, rx_ctx_bits, count, ep_per_node, name ? name->c_str() : nullptr, nullptr, flags};
   ofi::FidAv* fid = nullptr;
-  ofi_check("av_open", call(d.get(), &attr, &fid, nullptr));
+  ofi_run("av_open", d, &ofi::DomainOps::av_open, &attr, &fid, nullptr);
   auto box = std::make_shared<OfiAv>();
   box->domain = domain.box;
   box->h.fid = &fid->fid;
@@ -211,13 +228,10 @@ OfiAv& taking(OfiCore<OfiAv>& self, const char* call) {
 uint64_t insert_one(OfiCore<OfiAv>& self, const nb::bytes& address, uint64_t flags, std::optional<uint64_t> given) {
   OfiAv& av = taking(self, "av.insert");
   const std::string bytes = ofi_address_bytes(address, av.domain->text_addresses);
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
-  if (call == nullptr) ofi_raise_missing("av.insert");
   std::array<char, kOfiAddressMax> room{};  // some providers read the longest address that they have
   std::memcpy(room.data(), bytes.data(), std::min(bytes.size(), room.size()));
   ofi::Addr found = given.value_or(~uint64_t{0});
-  const int r = call(av.get(), room.data(), 1, &found, flags, nullptr);
-  if (r < 0) ofi_raise("av.insert", r);
+  const int r = ofi_run("av.insert", av, &ofi::AvOps::insert, room.data(), 1, &found, flags, nullptr);
   if (r == 0 || found == ~uint64_t{0})
     ofi_raise("av.insert", fi_err::kEINVAL, "the provider does not take the address");
   av.add(found);
@@ -228,14 +242,12 @@ uint64_t insert_one(OfiCore<OfiAv>& self, const nb::bytes& address, uint64_t fla
 nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& addresses, uint64_t flags,
                             uint64_t number) {
   OfiAv& av = taking(self, "av.insert");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert);
-  if (call == nullptr) ofi_raise_missing("av.insert");
   std::string room;
   for (const nb::bytes& one : addresses) room.append(one.c_str(), one.size());
   room.resize(room.size() + kOfiAddressMax);
   std::vector<uint64_t> found(addresses.size(), ~uint64_t{0});
-  const int r = call(av.get(), room.data(), found.size(), found.data(), flags, reinterpret_cast<void*>(number));
-  if (r < 0) ofi_raise("av.insert", r);
+  const int r = ofi_run("av.insert", av, &ofi::AvOps::insert, room.data(), found.size(), found.data(), flags,
+                        reinterpret_cast<void*>(number));
   for (const uint64_t one : found) {
     if (one != ~uint64_t{0}) av.add(one);
   }
@@ -245,12 +257,9 @@ nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& 
 uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, std::optional<std::string> service,
                         uint64_t flags) {
   OfiAv& av = taking(self, "av.insertsvc");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insertsvc);
-  if (call == nullptr) ofi_raise_missing("av.insertsvc");
   ofi::Addr found = ~uint64_t{0};
-  const int r =
-      call(av.get(), node ? node->c_str() : nullptr, service ? service->c_str() : nullptr, &found, flags, nullptr);
-  if (r < 0) ofi_raise("av.insertsvc", r);
+  const int r = ofi_run("av.insertsvc", av, &ofi::AvOps::insertsvc, node ? node->c_str() : nullptr,
+                        service ? service->c_str() : nullptr, &found, flags, nullptr);
   if (r == 0) ofi_raise("av.insertsvc", fi_err::kEINVAL, "the provider finds no such address");
   av.add(found);
   return found;
@@ -259,12 +268,10 @@ uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, s
 std::vector<uint64_t> insert_symmetric(OfiCore<OfiAv>& self, const std::string& node, size_t nodes,
                                        const std::string& service, size_t services, uint64_t flags) {
   OfiAv& av = taking(self, "av.insertsym");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insertsym);
-  if (call == nullptr) ofi_raise_missing("av.insertsym");
   if (nodes > 1 << 20 || services > 1 << 20) raise(fi_err::kEINVAL, "av.insertsym: too many addresses");
   std::vector<uint64_t> found(nodes * services, ~uint64_t{0});
-  ofi_check("av.insertsym",
-            call(av.get(), node.c_str(), nodes, service.c_str(), services, found.data(), flags, nullptr));
+  ofi_run("av.insertsym", av, &ofi::AvOps::insertsym, node.c_str(), nodes, service.c_str(), services, found.data(),
+          flags, nullptr);
   for (const uint64_t one : found) {
     if (one != ~uint64_t{0}) av.add(one);
   }
@@ -281,20 +288,16 @@ void expect_known(const OfiAv& av, uint64_t fi_addr, const char* call) {
 void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
   OfiAv& av = ofi_open(self, "av.remove");
   expect_known(av, fi_addr, "av.remove");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::remove);
-  if (call == nullptr) ofi_raise_missing("av.remove");
-  ofi_check("av.remove", call(av.get(), &fi_addr, 1, flags));
+  ofi_run("av.remove", av, &ofi::AvOps::remove, &fi_addr, 1, flags);
   av.drop(fi_addr);
 }
 
 nb::object look_up(OfiCore<OfiAv>& self, uint64_t fi_addr) {
   OfiAv& av = ofi_open(self, "av.lookup");
   expect_known(av, fi_addr, "av.lookup");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::lookup);
-  if (call == nullptr) ofi_raise_missing("av.lookup");
   std::array<char, kOfiAddressMax> room{};
   size_t length = room.size();
-  ofi_check("av.lookup", call(av.get(), fi_addr, room.data(), &length));
+  ofi_run("av.lookup", av, &ofi::AvOps::lookup, fi_addr, room.data(), &length);
   return ofi_address(room.data(), std::min(length, room.size()), av.domain->text_addresses);
 }
 
@@ -312,38 +315,30 @@ nb::object text_of(OfiCore<OfiAv>& self, const nb::bytes& address) {
 
 uint64_t insert_auth_key(OfiCore<OfiAv>& self, const nb::bytes& key, uint64_t flags) {
   OfiAv& av = ofi_open(self, "av.insert_auth_key");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::insert_auth_key);
-  if (call == nullptr) ofi_raise_missing("av.insert_auth_key");
   ofi::Addr found = ~uint64_t{0};
-  ofi_check("av.insert_auth_key", call(av.get(), key.c_str(), key.size(), &found, flags));
+  ofi_run("av.insert_auth_key", av, &ofi::AvOps::insert_auth_key, key.c_str(), key.size(), &found, flags);
   return found;
 }
 
 nb::bytes lookup_auth_key(OfiCore<OfiAv>& self, uint64_t fi_addr) {
   OfiAv& av = ofi_open(self, "av.lookup_auth_key");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::lookup_auth_key);
-  if (call == nullptr) ofi_raise_missing("av.lookup_auth_key");
   std::array<char, kOfiAddressMax> room{};
   size_t length = room.size();
-  ofi_check("av.lookup_auth_key", call(av.get(), fi_addr, room.data(), &length));
+  ofi_run("av.lookup_auth_key", av, &ofi::AvOps::lookup_auth_key, fi_addr, room.data(), &length);
   return nb::bytes(room.data(), std::min(length, room.size()));
 }
 
 void set_user_id(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t id, uint64_t flags) {
   OfiAv& av = ofi_open(self, "av.set_user_id");
-  const auto call = ofi::op(av.get()->ops, &ofi::AvOps::set_user_id);
-  if (call == nullptr) ofi_raise_missing("av.set_user_id");
-  ofi_check("av.set_user_id", call(av.get(), fi_addr, id, flags));
+  ofi_run("av.set_user_id", av, &ofi::AvOps::set_user_id, fi_addr, id, flags);
 }
 
 // ---- passive endpoints ---------------------------------------------------------------------------------------------
 
 void make_pep(OfiCore<OfiPep>* self, const OfiCore<OfiFabric>& fabric, const OfiInfo& info) {
   OfiFabric& f = ofi_open(fabric, "passive_ep");
-  const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::passive_ep);
-  if (call == nullptr) ofi_raise_missing("passive_ep");
   ofi::FidPep* fid = nullptr;
-  ofi_check("passive_ep", call(f.get(), info.info, &fid, nullptr));
+  ofi_run("passive_ep", f, &ofi::FabricOps::passive_ep, info.info, &fid, nullptr);
   auto box = std::make_shared<OfiPep>();
   box->fabric = fabric.box;
   box->h.fid = &fid->fid;
@@ -366,13 +361,9 @@ void register_ofi(Module& m) {
           "trywait",
           [](OfiCore<OfiFabric>& self, const std::vector<uint64_t>& fids) {
             OfiFabric& f = ofi_open(self, "trywait");
-            const auto call = ofi::op(f.get()->ops, &ofi::FabricOps::trywait);
-            if (call == nullptr) ofi_raise_missing("trywait");
             std::vector<ofi::Fid*> all;
             for (const uint64_t one : fids) all.push_back(reinterpret_cast<ofi::Fid*>(one));
-            const int r = call(f.get(), all.data(), static_cast<int>(all.size()));
-            if (r < 0 && r != -fi_err::kEAGAIN) ofi_raise("trywait", r);
-            return r == 0;
+            return ofi_trywait(f, all);
           },
           nb::arg("fids"), nb::sig("def trywait(self, fids: Sequence[int]) -> bool"),
           "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
@@ -444,8 +435,6 @@ void register_ofi(Module& m) {
       .def("_lookup", &look_up, nb::arg("fi_addr"), nb::sig("def _lookup(self, fi_addr: int) -> bytes | str"))
       .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes) -> str"))
       .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
-  register_ofi_queues(m);
-  register_ofi_counters(m);
   register_ofi_event_queues(m);
   register_ofi_endpoint(m);
   register_ofi_groups(m);
@@ -466,17 +455,14 @@ void register_ofi(Module& m) {
       .def("listen_core",
            [](OfiCore<OfiPep>& self) {
              OfiPep& pep = ofi_open(self, "pep.listen");
-             const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::listen);
-             if (call == nullptr) ofi_raise_missing("pep.listen");
-             ofi_check("pep.listen", call(pep.get()));
+             ofi_run("pep.listen", pep.get()->cm, &ofi::CmOps::listen, pep.get());
            })
       .def(
           "reject_core",
           [](OfiCore<OfiPep>& self, uint64_t handle, const nb::bytes& param) {
             OfiPep& pep = ofi_open(self, "pep.reject");
-            const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::reject);
-            if (call == nullptr) ofi_raise_missing("pep.reject");
-            ofi_check("pep.reject", call(pep.get(), reinterpret_cast<ofi::Fid*>(handle), param.c_str(), param.size()));
+            ofi_run("pep.reject", pep.get()->cm, &ofi::CmOps::reject, pep.get(), reinterpret_cast<ofi::Fid*>(handle),
+                    param.c_str(), param.size());
           },
           nb::arg("handle"), nb::arg("param"))
       .def(
@@ -484,20 +470,16 @@ void register_ofi(Module& m) {
           [](OfiCore<OfiPep>& self, const nb::bytes& address, bool text) {
             OfiPep& pep = ofi_open(self, "pep.setname");
             std::string bytes = ofi_address_bytes(address, text);
-            const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::setname);
-            if (call == nullptr) ofi_raise_missing("pep.setname");
-            ofi_check("pep.setname", call(pep.h.fid, bytes.data(), bytes.size()));
+            ofi_run("pep.setname", pep.get()->cm, &ofi::CmOps::setname, pep.h.fid, bytes.data(), bytes.size());
           },
           nb::arg("address"), nb::arg("text"))
       .def(
           "getname_core",
           [](OfiCore<OfiPep>& self, bool text) {
             OfiPep& pep = ofi_open(self, "pep.getname");
-            const auto call = ofi::op(pep.get()->cm, &ofi::CmOps::getname);
-            if (call == nullptr) ofi_raise_missing("pep.getname");
             std::array<char, kOfiAddressMax> room{};
             size_t length = room.size();
-            ofi_check("pep.getname", call(pep.h.fid, room.data(), &length));
+            ofi_run("pep.getname", pep.get()->cm, &ofi::CmOps::getname, pep.h.fid, room.data(), &length);
             return ofi_address(room.data(), std::min(length, room.size()), text);
           },
           nb::arg("text"), nb::sig("def getname_core(self, text: bool) -> bytes | str"));

@@ -2,7 +2,6 @@
 //
 // HOT: post(). Plain calls of an endpoint that reports every operation go from the arguments to the library's table in
 // one function; all others through general().
-#include "bind/ep.hpp"
 #include "bind/ofi_plain.hpp"
 
 namespace weft::bind {
@@ -12,35 +11,15 @@ namespace {
 // HOT where arguments are given by name. Handles every form of a call, and makes the errors.
 template <typename M>
 [[gnu::noinline]] PyObject* general(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  constexpr const auto& n = M::kNames;
   constexpr const char* method = M::kName;
   constexpr bool receives = M::kKind == OfiKind::receives, writable = receives || M::kKind == OfiKind::fetches;
-  static Signature signature{method, n.list(), n.positional, 1, {}};
-  PyObject* a[n.count];
-  if (!parse(signature, args, nargs, kwnames, a)) return nullptr;
-  const auto given = [&](int at) { return at < 0 ? nullptr : a[at]; };
-  for (const int at : {n.at("data"), n.at("tag")}) {
-    if (at >= 0 && a[at] == nullptr) {
-      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", method, n.name(static_cast<size_t>(at)));
-      return nullptr;
-    }
-  }
+  BufferArgs a;
+  if (!M::Args::read(args, nargs, kwnames, &a)) return nullptr;
   OfiEp* ep = ofi_ep_of(self, method);
-  if (ep == nullptr) return nullptr;
   Buf b;
   OfiCall c;
-  const auto take = [&](int at, uint64_t* out) {
-    PyObject* o = given(at);
-    return o == nullptr || plain_number(o, out) || to_u64(o, out, method, n.name(static_cast<size_t>(at)));
-  };
-  constexpr int addr = n.at("addr"), key = n.at("key");
-  if (!ofi_take(a[0], writable, given(n.at("len")), method, &b) ||
-      (key >= 0 && (given(addr) == nullptr || given(key) == nullptr) &&
-       !target_ok(method, given(addr), given(key), &c.addr, &c.key)) ||
-      !take(addr, &c.addr) || !take(key, &c.key) || !take(peer_of(n), &c.peer) || !take(n.at("tag"), &c.tag) ||
-      !take(n.at("ignore"), &c.ignore) || !take(n.at("data"), &c.value) ||
-      !ofi_desc(given(n.at("desc")), method, &c.desc) || !ofi_ready(*ep, method, c.peer, receives) ||
-      !ofi_tag(*ep, method, c.tag, &c.ignore)) {
+  if (ep == nullptr || !ofi_take(a.buf, writable, a.len, method, &b) || !ofi_desc(a.desc, method, &c.desc) ||
+      !ofi_numbers<M>(*ep, a, receives, &c)) {
     return nullptr;
   }
   c.data = b.data;
@@ -58,7 +37,7 @@ template <typename M>
                  receives};
   if (!ofi_described(*ep, method, b, c.desc) || !ofi_fits(*ep, op, 1, !writable)) return nullptr;
   const Buf* bufs[] = {&b};
-  return ofi_post(ep, op, given(n.at("context")), bufs, a[0] == Py_None ? 0 : 1,
+  return ofi_post(ep, op, a.context, bufs, a.buf == Py_None ? 0 : 1,
                   [&](void* context) { return M::call(ep->get(), c, context); });
 }
 
@@ -123,8 +102,9 @@ template <typename M, typename Entry>
 #define WEFT_ONE(name, table, Ops, entry, form, does, params)                                         \
   namespace {                                                                                         \
   struct name##_call {                                                                                \
+    using Args = Method<BufferArgs, #name, params>;                                                   \
     static constexpr const char* kName = #name;                                                       \
-    static constexpr Names<params> kNames{};                                                          \
+    static constexpr const auto& kNames = Args::kNames;                                               \
     static constexpr OfiKind kKind = kind_of(Form::form, #does);                                      \
     static bool whole(const OfiEp& ep) { return ep.table != nullptr && ep.table == ep.get()->table; } \
     static ssize_t jump(ofi::FidEp* ep, const OfiCall& c, void* context) {                            \

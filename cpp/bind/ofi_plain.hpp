@@ -9,6 +9,7 @@
 #define PY_ARRAY_UNIQUE_SYMBOL weft_numpy_api  // buffer.cpp has it
 #define NO_IMPORT_ARRAY
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include "bind/ep.hpp"
 #include "bind/ofi_ep.hpp"
 #include "bind/params.hpp"
 
@@ -141,7 +142,23 @@ constexpr OfiKind kind_of(Form form, std::string_view does) {
                               : OfiKind::sends;
 }
 
-// Reads the arguments of a method M. *context: borrowed, or null.
+// Reads the numbers of a call, and checks that the endpoint may make it. False with an error set.
+template <typename M>
+bool ofi_numbers(const OfiEp& ep, const BufferArgs& a, bool receives, OfiCall* c) {
+  constexpr const auto& n = M::kNames;
+  constexpr const char* method = M::kName;
+  if (n.at("tag") >= 0 && a.tag == nullptr) {
+    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
+    return false;
+  }
+  return (n.at("key") < 0 || target_ok(method, a.addr, a.key, &c->addr, &c->key)) &&
+         to_u64(a.peer, &c->peer, method, n.name(static_cast<size_t>(peer_of(n)))) &&
+         to_u64(a.tag, &c->tag, method, "tag") && to_u64(a.ignore, &c->ignore, method, "ignore") &&
+         to_u64(a.data, &c->value, method, "data") && ofi_ready(ep, method, c->peer, receives) &&
+         ofi_tag(ep, method, c->tag, &c->ignore);
+}
+
+// Reads the plain arguments of a method M. *context: borrowed, or null.
 template <typename M>
 [[gnu::always_inline]] inline bool plain_call(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames, OfiCall* c,
                                               PyObject** context) {

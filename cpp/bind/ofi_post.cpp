@@ -209,38 +209,20 @@ PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code) {
 namespace {
 
 // A call with a list of buffers.
-struct ListArgs {
-  PyObject *iov = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr, *addr = nullptr,
-           *key = nullptr, *context = nullptr, *count = nullptr;
-  using P = ListArgs;
-  static constexpr auto kParams =
-      params<P>("iov", &P::iov, "desc", &P::desc, "dest_addr", &P::peer, "src_addr", &P::peer, "tag", &P::tag, "ignore",
-                &P::ignore, "addr", &P::addr, "key", &P::key, "context", &P::context, "count", &P::count);
-};
-
 template <typename M, typename Find>
-PyObject* listed(PyObject* self, const ListArgs& l, OfiKind kind, Find&& find) {
+PyObject* listed(PyObject* self, const BufferArgs& a, OfiKind kind, Find&& find) {
   constexpr const char* method = M::kName;
   OfiEp* ep = ofi_ep_of(self, method);
-  if (ep == nullptr) return nullptr;
   const bool receives = kind == OfiKind::receives, writable = receives || kind == OfiKind::fetches;
   OfiList list;
   OfiCall c;
-  if (!list.acquire(l.iov, writable, l.count, method)) return nullptr;
-  if (M::kNames.at("tag") >= 0 && l.tag == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
-    return nullptr;
-  }
-  if ((M::kNames.at("key") >= 0 && !target_ok(method, l.addr, l.key, &c.addr, &c.key)) ||
-      !to_u64(l.peer, &c.peer, method, writable ? "src_addr" : "dest_addr") || !to_u64(l.tag, &c.tag, method, "tag") ||
-      !to_u64(l.ignore, &c.ignore, method, "ignore") || !list.take_descs(l.desc, method) ||
-      !ofi_ready(*ep, method, c.peer, receives) || !ofi_tag(*ep, method, c.tag, &c.ignore) ||
-      !list.all_described(*ep, method)) {
+  if (ep == nullptr || !list.acquire(a.buf, writable, a.len, method) || !list.take_descs(a.desc, method) ||
+      !ofi_numbers<M>(*ep, a, receives, &c) || !list.all_described(*ep, method)) {
     return nullptr;
   }
   OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
   if (!ofi_fits(*ep, op, list.count, !writable)) return nullptr;
-  return ofi_post(ep, op, l.context, list.pointers.data(), list.count, [&](void* context) {
+  return ofi_post(ep, op, a.context, list.pointers.data(), list.count, [&](void* context) {
     const auto entry = find(ep->get());
     if (entry == nullptr) return ssize_t{-fi_err::kENOSYS};
     return [&]<size_t... I>(std::index_sequence<I...>) {  // the parameters behind iov and desc
@@ -251,10 +233,10 @@ PyObject* listed(PyObject* self, const ListArgs& l, OfiKind kind, Find&& find) {
 
 }  // namespace
 
-#define WEFT_LISTED(name, table, Ops, entry, does, params)                                                             \
-  WEFT_METHOD(ofi_##name, ListArgs, #name, params, listed<M>(self, a, kind_of(Form::list, #does), [](ofi::FidEp* ep) { \
-                return ofi::op(ep->table, &ofi::Ops::entry);                                                           \
-              }))
+#define WEFT_LISTED(name, table, Ops, entry, does, params)   \
+  WEFT_METHOD(ofi_##name, BufferArgs, #name, params,         \
+              listed<M>(self, a, kind_of(Form::list, #does), \
+                        [](ofi::FidEp* ep) { return ofi::op(ep->table, &ofi::Ops::entry); }))
 
 // ---- message structs -----------------------------------------------------------------------------------------------
 

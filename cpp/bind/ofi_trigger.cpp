@@ -42,12 +42,12 @@ bool OfiTrigger::take(const OfiEp& ep, const char* method, uint64_t flags, PyObj
     return false;
   }
   if (!to_u64(value.ptr(), &wanted, method, "threshold")) return false;
-  if (!nb::isinstance<OfiCore<OfiCntr>>(counter)) {
+  if (!nb::isinstance<CounterCore>(counter) || !nb::cast<CounterCore&>(counter).lib) {
     PyErr_Format(PyExc_TypeError, "%s(): trigger.cntr must be a Counter of the endpoint's domain, not %R", method,
                  counter.ptr());
     return false;
   }
-  const OfiCntr& found = *nb::cast<OfiCore<OfiCntr>&>(counter).box;
+  const OfiCntr& found = *nb::cast<CounterCore&>(counter).lib;
   if (found.h.fid == nullptr || found.h.closing) return refused(fi_err::kEOPBADSTATE, method, "the counter is closed");
   if (found.domain != ep.domain) return refused(fi_err::kEINVAL, method, "the counter is of another domain");
   cntr = found.get();

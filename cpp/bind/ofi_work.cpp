@@ -50,13 +50,11 @@ struct Work {
   }
 };
 
-std::shared_ptr<OfiCntr> counter(OfiCore<OfiCntr>* core, const char* name) {
-  if (core == nullptr) return nullptr;
-  (void)ofi_open(*core, (std::string(kCall) + ": " + name).c_str());
-  return core->box;
+std::shared_ptr<OfiCntr> counter(const CounterCore* core, const char* name) {
+  return core == nullptr ? nullptr : ofi_counter(*core, (std::string(kCall) + ": " + name).c_str());
 }
 
-void begin(Work& w, int kind, uint64_t threshold, OfiCore<OfiCntr>& trigger, OfiCore<OfiCntr>* done) {
+void begin(Work& w, int kind, uint64_t threshold, const CounterCore& trigger, const CounterCore* done) {
   w.trigger = counter(&trigger, "triggering_cntr");
   w.done = counter(done, "completion_cntr");
   w.work.threshold = threshold;
@@ -85,7 +83,7 @@ void take_values(OfiList& list, nb::handle iov, nb::handle desc, bool writable, 
 // Reads the message of a transfer; the struct of the operation refers to the lists.
 void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::object msg, uint64_t flags,
                    nb::object comparev, nb::object compare_desc, nb::object resultv, nb::object result_desc,
-                   uint64_t threshold, OfiCore<OfiCntr>& trigger, OfiCore<OfiCntr>* done) {
+                   uint64_t threshold, const CounterCore& trigger, const CounterCore* done) {
   auto box = std::make_shared<Work>();
   Work& w = *box;
   begin(w, kind, threshold, trigger, done);
@@ -176,8 +174,8 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
   new (self) OfiCore<Work>{box};
 }
 
-void make_counting(OfiCore<Work>* self, OfiCore<OfiDomain>& domain, OfiCore<OfiCntr>& changed, int kind, uint64_t value,
-                   uint64_t threshold, OfiCore<OfiCntr>& trigger) {
+void make_counting(OfiCore<Work>* self, OfiCore<OfiDomain>& domain, const CounterCore& changed, int kind,
+                   uint64_t value, uint64_t threshold, const CounterCore& trigger) {
   auto box = std::make_shared<Work>();
   begin(*box, kind, threshold, trigger, nullptr);
   (void)ofi_open(domain, kCall);
@@ -256,7 +254,7 @@ void register_ofi_work(Module& m) {
            nb::arg("result_desc").none(), nb::arg("threshold"), nb::arg("trigger"), nb::arg("completion").none(),
            nb::sig("def __init__(self, ep: OfiEndpointCore, kind: int, msg: object, flags: int, comparev: object, "
                    "compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: "
-                   "OfiCounterCore, completion: OfiCounterCore | None) -> None"))
+                   "CounterCore, completion: CounterCore | None) -> None"))
       .def("__init__", &make_counting, nb::arg("domain"), nb::arg("cntr"), nb::arg("kind"), nb::arg("value"),
            nb::arg("threshold"), nb::arg("trigger"))
       .def(

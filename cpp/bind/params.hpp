@@ -128,6 +128,17 @@ class Method {
   }
 };
 
+// The arguments of a call with one buffer, or with a list of them; null where absent. buf None: C's NULL.
+struct BufferArgs {
+  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *tag = nullptr, *ignore = nullptr,
+           *addr = nullptr, *key = nullptr, *context = nullptr, *data = nullptr;
+  using P = BufferArgs;
+  static constexpr auto kParams =
+      params<P>("buf", &P::buf, "iov", &P::buf, "len", &P::len, "count", &P::len, "desc", &P::desc, "dest_addr",
+                &P::peer, "src_addr", &P::peer, "tag", &P::tag, "ignore", &P::ignore, "addr", &P::addr, "key", &P::key,
+                "context", &P::context, "data", &P::data);
+};
+
 // The arguments of a call with a message struct.
 struct StructArgs {
   PyObject *msg = nullptr, *flags = nullptr;

@@ -31,18 +31,8 @@ bool take_buffer(const char* method, PyObject* obj, bool writable, PyObject* len
   return false;
 }
 
-// The arguments of a call with one buffer, with a list of them, or with a batch; null where absent.
-struct Args {
-  PyObject *buf = nullptr, *len = nullptr, *desc = nullptr, *peer = nullptr, *addr = nullptr, *key = nullptr,
-           *context = nullptr, *data = nullptr;
-  using P = Args;
-  static constexpr auto kParams = params<P>("buf", &P::buf, "iov", &P::buf, "len", &P::len, "count", &P::len, "desc",
-                                            &P::desc, "dest_addr", &P::peer, "src_addr", &P::peer, "addr", &P::addr,
-                                            "key", &P::key, "context", &P::context, "data", &P::data);
-};
-
 // HOT.
-PyObject* move_one(PyObject* self, const char* method, OpKind kind, const Args& a, bool inject = false) {
+PyObject* move_one(PyObject* self, const char* method, OpKind kind, const BufferArgs& a, bool inject = false) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) [[unlikely]]
     return nullptr;
@@ -73,7 +63,7 @@ PyObject* run(EndpointCore* core, const char* method, call::ListTransfer& t, PyO
   return check_and_post(core, method, t, context, false, {list.pointers.data(), list.count}, t.dest, t.total);
 }
 
-PyObject* move_list(PyObject* self, const char* method, OpKind kind, const Args& a) {
+PyObject* move_list(PyObject* self, const char* method, OpKind kind, const BufferArgs& a) {
   EndpointCore* core = self_of(self);
   if (!usable(core, method)) return nullptr;
   BufList list;
@@ -164,9 +154,9 @@ PyObject* batch_call(PyObject* self, const char* method, OpKind kind, const Batc
 namespace {
 
 template <Form form>
-using ArgsFor = ArgsOf<form, Args>;
+using ArgsFor = ArgsOf<form, BufferArgs>;
 
-PyObject* move_inject(PyObject* self, const char* method, OpKind kind, const Args& a) {
+PyObject* move_inject(PyObject* self, const char* method, OpKind kind, const BufferArgs& a) {
   return move_one(self, method, kind, a, true);
 }
 PyObject* move_message(PyObject* self, const char* method, OpKind kind, const StructArgs& a) {

@@ -1984,7 +1984,14 @@ def set_entry_types(context: type, msg: type, data: type, tagged: type, error: t
 class CompletionQueueCore:
     """The NIC's side of a completion queue."""
 
-    def __init__(self, domain: DomainCore, config: QueueConfig) -> None: ...
+    @overload
+    def __init__(self, domain: DomainCore, config: QueueConfig, size: object = 0, flags: object = 0, signaling_vector: object = 0, wait_cond: object = 0) -> None: ...
+
+    @overload
+    def __init__(self, domain: OfiDomainCore, config: QueueConfig, size: int, flags: int, signaling_vector: int, wait_cond: int) -> None:
+        """
+        The arguments after `config` are of struct fi_cq_attr, for a real libfabric.
+        """
 
     def read(self, count: int = 64) -> list[Any]:
         """
@@ -2028,6 +2035,13 @@ class CompletionQueueCore:
         """
 
     @property
+    def fid(self) -> int: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object of a real libfabric that uses this one exists."""
+
+    @property
     def huge_pages(self) -> tuple[bool, int]:
         """
         (True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).
@@ -2050,7 +2064,15 @@ class CompletionQueueCore:
         """
 
     def pending(self) -> int:
-        """The number of unread entries."""
+        """
+        The number of unread entries; with a real libfabric, which does not tell how many it has, of those that Weft
+        has read before the application asked.
+        """
+
+    def outstanding(self) -> int:
+        """
+        Operations of a real libfabric whose completions the queue has not reported yet.
+        """
 
     def readerr_core(self, flags: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, tuple[int, int, int]], tuple[int, int]] | None = None) -> Any:
         """
@@ -2093,13 +2115,25 @@ class CounterPage:
 class CounterCore:
     """The NIC's side of a counter."""
 
-    def __init__(self, domain: DomainCore, config: CounterConfig) -> None: ...
+    @overload
+    def __init__(self, domain: DomainCore, config: CounterConfig, flags: int = 0) -> None: ...
+
+    @overload
+    def __init__(self, domain: OfiDomainCore, config: CounterConfig, flags: int) -> None:
+        """flags: of struct fi_cntr_attr, for a real libfabric."""
 
     def read(self) -> int:
         """
         The number of successful events so far (fi_cntr_read). Drives the NIC's progress.
 
         Source: fi_cntr(3) fi_cntr_read.
+        """
+
+    def readerr(self) -> int:
+        """
+        The number of failed events so far (fi_cntr_readerr).
+
+        Source: fi_cntr(3) fi_cntr_readerr.
         """
 
     def wait(self, threshold: int, timeout: float | None = None) -> None:
@@ -2112,14 +2146,16 @@ class CounterCore:
         """
 
     @property
+    def fid(self) -> int: ...
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object of a real libfabric that uses this one exists."""
+
+    @property
     def fd(self) -> int:
         """
         A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.
-        """
-
-    def readerr(self) -> int:
-        """
-        The number of failed events so far (fi_cntr_readerr). Source: fi_cntr(3) fi_cntr_readerr.
         """
 
     def add(self, value: int) -> None:
@@ -4664,135 +4700,28 @@ class OfiAddressVectorCore:
 
     def set_user_id_core(self, fi_addr: int, user_id: int, flags: int) -> None: ...
 
-def set_ofi_entry_types(context: type, msg: type, data: type, tagged: type) -> None:
-    """
-    Registers the NamedTuple classes of completion entries, one for each format.
-    """
-
-class OfiCompletionQueueCore:
-    """A completion queue of a real libfabric."""
-
-    def __init__(self, domain: OfiDomainCore, size: int, flags: int, format: int, wait_obj: int, signaling_vector: int, wait_cond: int, waits: bool) -> None:
-        """
-        waits: sread is allowed. If wait_obj is WAIT_NONE, sread looks again and again.
-        """
-
-    def read(self, count: int = 64) -> list[Any]:
-        """
-        At most count completions, as a list; an empty one if there are none (fi_cq_read).
-
-        Raises Available while an error entry is at the head: take it with readerr(). Source: fi_cq(3) fi_cq_read.
-        """
-
-    def readfrom(self, count: int = 64) -> list[tuple[Any, int]]:
-        """
-        As read, but (completion, fi_addr of the source) pairs (fi_cq_readfrom).
-        """
-
-    def sread(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[Any]:
-        """
-        As read, but waits, without the GIL (fi_cq_sread). timeout: seconds; None: no limit.
-
-        Raises Again when the time is over, Canceled when signal() or close() woke the call. Source: fi_cq(3).
-        """
-
-    def sreadfrom(self, count: int = 64, cond: int | None = None, timeout: float | None = None) -> list[tuple[Any, int]]:
-        """
-        As sread, but (completion, fi_addr of the source) pairs (fi_cq_sreadfrom).
-        """
-
-    def close_core(self) -> None: ...
-
-    @property
-    def in_use(self) -> bool:
-        """True while an object that uses this one exists."""
-
-    def readerr_core(self, flags: int) -> Any: ...
-
-    def fd_core(self) -> int: ...
-
-    @property
-    def fid(self) -> int: ...
-
-    def waiting(self) -> int:
-        """
-        Entries that were read for other reasons, before the application asked.
-        """
-
-    def outstanding(self) -> int:
-        """Operations whose completions the queue has not reported yet."""
-
-    def signal_core(self) -> None: ...
-
-    def look_core(self) -> None:
-        """
-        From now on sread looks again and again, instead of waiting in the library; returns when no thread waits there.
-        """
-
-    def strerror_core(self, prov_errno: int, err_data: bytes) -> str: ...
-
-class OfiCounterCore:
-    """A counter of a real libfabric."""
-
-    def __init__(self, domain: OfiDomainCore, events: int, wait_obj: int, flags: int) -> None: ...
-
-    def read(self) -> int:
-        """The success value (fi_cntr_read)."""
-
-    def readerr(self) -> int:
-        """The error value (fi_cntr_readerr)."""
-
-    def wait(self, threshold: int, timeout: float | None = None) -> None:
-        """
-        Waits until the success value is at least threshold, without the GIL (fi_cntr_wait). timeout: seconds; None: no limit.
-
-        Raises TimedOut, or Available if the error value changed. Source: fi_cntr(3) fi_cntr_wait.
-        """
-
-    def close_core(self) -> None: ...
-
-    @property
-    def in_use(self) -> bool:
-        """True while an object that uses this one exists."""
-
-    def add(self, value: int) -> None:
-        """Adds to the success value (fi_cntr_add)."""
-
-    def set(self, value: int) -> None:
-        """Sets the success value (fi_cntr_set)."""
-
-    def adderr(self, value: int) -> None:
-        """Adds to the error value (fi_cntr_adderr)."""
-
-    def seterr(self, value: int) -> None:
-        """Sets the error value (fi_cntr_seterr)."""
-
-    def fd_core(self) -> int: ...
-
-    @property
-    def fid(self) -> int: ...
-
 class OfiEventQueueCore:
     """An event queue of a real libfabric."""
 
     def __init__(self, fabric: OfiFabricCore, size: int, flags: int, wait_obj: int) -> None: ...
 
-    def close_core(self) -> None: ...
+    @property
+    def fid(self) -> int: ...
 
     @property
     def in_use(self) -> bool:
-        """True while an object that uses this one exists."""
+        """True while an object of a real libfabric that uses this one exists."""
+
+    @property
+    def fd(self) -> int: ...
+
+    def close_core(self) -> None: ...
 
     def read_core(self, flags: int, wait_ms: int) -> Any: ...
 
     def readerr_core(self, flags: int) -> Any: ...
 
     def write_core(self, event: int, number: int, flags: int) -> None: ...
-
-    def fd_core(self) -> int: ...
-
-    @property
-    def fid(self) -> int: ...
 
     def strerror_core(self, prov_errno: int, err_data: bytes) -> str: ...
 
@@ -4960,9 +4889,9 @@ class OfiEndpointCore:
     @property
     def fid(self) -> int: ...
 
-    def bind_cq(self, cq: OfiCompletionQueueCore, flags: int) -> None: ...
+    def bind_cq(self, cq: CompletionQueueCore, flags: int) -> None: ...
 
-    def bind_cntr(self, cntr: OfiCounterCore, flags: int) -> None: ...
+    def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
 
     def bind_av(self, av: OfiAddressVectorCore, flags: int) -> None: ...
 
@@ -5016,10 +4945,10 @@ class OfiWorkCore:
     """Deferred work of a real libfabric."""
 
     @overload
-    def __init__(self, ep: OfiEndpointCore, kind: int, msg: object, flags: int, comparev: object, compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: OfiCounterCore, completion: OfiCounterCore | None) -> None: ...
+    def __init__(self, ep: OfiEndpointCore, kind: int, msg: object, flags: int, comparev: object, compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, completion: CounterCore | None) -> None: ...
 
     @overload
-    def __init__(self, domain: OfiDomainCore, cntr: OfiCounterCore, kind: int, value: int, threshold: int, trigger: OfiCounterCore) -> None: ...
+    def __init__(self, domain: OfiDomainCore, cntr: CounterCore, kind: int, value: int, threshold: int, trigger: CounterCore) -> None: ...
 
     def queue(self, context: object) -> None:
         """FI_QUEUE_WORK."""
@@ -5046,7 +4975,7 @@ class OfiMemoryRegionCore:
 
     def bind_ep(self, ep: OfiEndpointCore, flags: int) -> None: ...
 
-    def bind_cntr(self, cntr: OfiCounterCore, flags: int) -> None: ...
+    def bind_cntr(self, cntr: CounterCore, flags: int) -> None: ...
 
     def enable_core(self) -> None: ...
 

@@ -29,7 +29,7 @@ PROVIDERS = {
 }
 WORDS = re.compile(rf"\b({'|'.join(sorted(PROVIDERS))})\b")
 # Versions of libfabric in comparisons: of its structs and calls, whose layout depends on the version (library.hpp).
-LAYOUT = {"kOldest", "kErrAuthKeys", "kGroups"}
+LAYOUT = {"kOldest"}
 # Words of weft.share for Weft's own link between hosts, which is no provider of libfabric.
 OWN_LINKS = {"tcp", "net"}
 

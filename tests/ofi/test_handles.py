@@ -21,7 +21,6 @@ from weft.providers.ofi.fabric import RealFabric
 from weft.providers.ofi.group import RealCollectiveGroup
 from weft.providers.ofi.mr import RealMemoryRegion
 from weft.providers.ofi.pep import RealPassiveEndpoint
-from weft.providers.ofi.queues import RealCompletionQueue, RealCounter
 
 # Public names of Weft's classes that have no meaning beside the software NIC: the seam between weft.fi and it.
 SEAM: dict[type, set[str]] = {
@@ -51,8 +50,6 @@ SEAM: dict[type, set[str]] = {
         "user_id_of",
         "vnis",
     },
-    fi.CompletionQueue: {"acknowledgements", "huge_pages"},
-    fi.Counter: {"cached", "get_mmio", "set_wb_buffer", "write_back_at"},
     fi.EventQueue: set(),
     fi.MemoryRegion: {
         "base",
@@ -72,8 +69,6 @@ PAIRS: list[tuple[type, type]] = [
     (fi.Domain, RealDomain),
     (fi.Endpoint, RealEndpoint),
     (fi.AddressVector, RealAddressVector),
-    (fi.CompletionQueue, RealCompletionQueue),
-    (fi.Counter, RealCounter),
     (fi.EventQueue, RealEventQueue),
     (fi.MemoryRegion, RealMemoryRegion),
     (fi.PassiveEndpoint, RealPassiveEndpoint),
@@ -123,11 +118,12 @@ def test_objects_are_instances_of_wefts_classes(provider: str) -> None:
 @pytest.mark.parametrize("call", ["read_batch", "statistics", "open_ops", "tx_context"])
 def test_calls_that_are_not_passed_through_say_so(call: str) -> None:
     node = open_node(offer("ofi:shm"))
+    names = ["calls"] if call == "open_ops" else []
     with pytest.raises(fi.NotSupported, match=f"ep.{call}"):
-        getattr(node.ep, call)()
+        getattr(node.ep, call)(*names)
     node.close()
     with pytest.raises(fi.BadState, match="closed"):
-        getattr(node.ep, call)()
+        getattr(node.ep, call)(*names)
 
 
 def test_parents_close_after_their_children(provider: str) -> None:

@@ -76,45 +76,6 @@ _H = TypeVar("_H", bound=Handle)
 _L = TypeVar("_L", bound="Life")
 
 
-class Life:
-    """Whether a handle is open, where it was made, and `with`. A handle has no copies."""
-
-    __slots__ = ()
-    _closed = False
-    _site: Site | None = None
-    if TYPE_CHECKING:
-
-        def close(self) -> None: ...
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
-
-    def __reduce__(self) -> NoReturn:
-        no_copies(self)
-
-    def __enter__(self: _L) -> _L:
-        return enter(self)  # type: ignore[type-var]  # each class has its own _made_in
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        exit(self, kind, error, trace)
-
-
-class LifeInDomain(Life):
-    """`Life` of a domain's child; the child was made in the same process as the domain."""
-
-    __slots__ = ()
-    if TYPE_CHECKING:
-        domain: Domain
-
-    @property
-    def _made_in(self) -> int:
-        return self.domain._made_in
-
-
 def no_copies(handle: object) -> NoReturn:
     """What copy and pickle of a handle raise."""
     raise TypeError(
@@ -188,7 +149,7 @@ def elsewhere(handle: Handle) -> bool:
     return handle._made_in != _process.generation
 
 
-def close(handle: Handle, core_close: Callable[[], None] | None, children: Children, parents: Iterable[Parent]) -> None:
+def close(handle: Handle, core_close: Callable[[], None], children: Children, parents: Iterable[Parent]) -> None:
     """Close a handle. Closing again has no effect; raises Busy, which names the users, while the handle is in use."""
     if handle._closed:
         return
@@ -198,8 +159,7 @@ def close(handle: Handle, core_close: Callable[[], None] | None, children: Child
     users = live(children)
     if users:
         raise busy(handle, users)
-    if core_close is not None:
-        core_close()
+    core_close()
     handle._closed = True
     abandon(handle, parents)
 
@@ -216,10 +176,10 @@ def users_text(handle: object, users: list[Any]) -> str:
     return f"close of {handle!r}: still used by\n{shown}{more}\n  close those first"
 
 
-def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Iterable[Parent]) -> None:
+def finalize(handle: Handle, core_close: Callable[[], None], parents: Iterable[Parent]) -> None:
     """`__del__`: warn about a handle that was never closed, and release it.
 
-    Classes take this function as a default argument, because without a GIL the interpreter clears a module's names
+    `Life` takes this function as a default argument, because without a GIL the interpreter clears a module's names
     before it ends the last handles; so `sys` may be None here.
     """
     # While the interpreter ends, imports and warnings no longer work; open objects end with the process.
@@ -234,7 +194,8 @@ def finalize(handle: Handle, core_close: Callable[[], None] | None, parents: Ite
     finally:
         handle._closed = True
         abandon(handle, parents)
-        if core_close is not None:
+        # The last user of an object of a real libfabric closes the object, in the extension.
+        if not getattr(handle, "in_use", False):
             core_close()
 
 
@@ -263,3 +224,59 @@ def exit(
     except errors.FabricError as reason:
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(f"weft: the `with` block could not close {handle!r}:\n{reason}")
+
+
+class Life:
+    """Whether a handle is open, where it was made, its end, and `with`. A handle has no copies."""
+
+    __slots__ = ()
+    _closed = False
+    _site: Site | None = None
+    _children: Children
+
+    def _parents(self) -> Iterable[Parent]:
+        """The objects that cannot be closed before this one."""
+        return ()
+
+    def _release(self) -> None:
+        """Free what the extension and the policy hold for the handle."""
+
+    def close(self) -> None:
+        """Close the object (fi_close): what nobody has read from it is lost. Raises Busy, which names the users, while
+        other objects use it."""
+        close(self, self._release, self._children, self._parents())  # type: ignore[arg-type]
+
+    def __del__(self, finalize: Callable[[Any, Callable[[], None], Iterable[Parent]], None] = finalize) -> None:
+        if not self._closed and self._site is not None:
+            finalize(self, self._release, self._parents())
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed
+
+    def __reduce__(self) -> NoReturn:
+        no_copies(self)
+
+    def __enter__(self: _L) -> _L:
+        return enter(self)  # type: ignore[type-var]  # each class has its own _made_in
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        exit(self, kind, error, trace)
+
+
+class LifeInDomain(Life):
+    """`Life` of a domain's child; the child was made in the same process as the domain."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        domain: Domain
+
+    def _parents(self) -> Iterable[Parent]:
+        return (self.domain,)
+
+    @property
+    def _made_in(self) -> int:
+        return self.domain._made_in

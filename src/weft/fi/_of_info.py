@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..flags import Flag
+from ..flags import Flag, MrMode
 
 if TYPE_CHECKING:
     from .attrs import DomainAttr, Info
@@ -21,6 +21,7 @@ class DomainOfInfo:
     __slots__ = ()
     if TYPE_CHECKING:
         info: Info
+        _mr_mode: MrMode
 
     @property
     def attr(self) -> DomainAttr:
@@ -31,6 +32,16 @@ class DomainOfInfo:
     def name(self) -> str:
         """The name of the domain: the name of the NIC."""
         return str(self.info.domain_attr.name)
+
+    @property
+    def mr_mode(self) -> MrMode:
+        """The registration modes in force; fi_mr(3)."""
+        return self._mr_mode
+
+    @property
+    def virt_addr(self) -> bool:
+        """True if peers address remote memory by virtual address, False if by offset."""
+        return bool(self.mr_mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
 
 
 class EndpointOfInfo:

@@ -567,9 +567,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         codec = self.domain.provider.addresses
         return codec.text(codec.parse(addr))
 
-    def close(self) -> None:
-        """Close the vector (fi_close). Raises Busy while an endpoint uses it."""
-        _handle.close(self, super().close, self._children, self._parents())
+    def _release(self) -> None:
+        _nic.AddressVectorCore.close(self)
 
     def _parents(self) -> tuple[Any, ...]:
         return (self.domain,) if self._eq is None else (self.domain, self._eq)
@@ -585,9 +584,6 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                 f"av.insert: {name!r} names no endpoint: the pid is missing\n  try: the peer's Endpoint.getname()",
             )
         return nic, pid, vni
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, super().close, self._parents() if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.type.name.removeprefix("AV_")

@@ -241,12 +241,8 @@ class AvSet(_handle.LifeInDomain):
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Close the set (fi_close). Raises Busy while a group uses it. Source: fi_av_set(3)."""
-        _handle.close(self, lambda: None, self._children, (self.av,))
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, lambda: None, (self.av,) if self._site else ())
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.av,)
 
     def __repr__(self) -> str:
         return f"<AvSet {'closed' if self._closed else f'{len(self._members)} members'}>"

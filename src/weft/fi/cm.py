@@ -255,10 +255,6 @@ class PassiveEndpoint(_handle.Life):
         info.handle = ConnectionRequest(self, event.source, event.connection)
         eq.post(EqEvent.CONNREQ, EqCmEntry(self, info, event.data))
 
-    def close(self) -> None:
-        """Close the endpoint (fi_close): later requests are refused. Endpoints of earlier requests stay open."""
-        _handle.close(self, self._release, self._children, self._parents())
-
     def _release(self) -> None:
         for entry in () if self._eq is None else self._eq._forget(self):
             request = entry.info.handle
@@ -271,9 +267,6 @@ class PassiveEndpoint(_handle.Life):
 
     def _parents(self) -> tuple[Any, ...]:
         return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release if self._site else None, self._parents() if self._site else ())
 
     def __repr__(self) -> str:
         if self._closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import _nic
+from .. import _nic, errors
 from ..flags import CntrEvents
 from . import _handle
 from ._control import WAITING, Controlled
@@ -64,6 +64,7 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
                     client_memory=rules.client_memory,
                     cached=bool(flags & rules.cached),
                 ),
+                flags,
             )
         except BaseException:
             self.policy.close()
@@ -75,16 +76,9 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
     def _extensions(self) -> CounterPolicy:
         return self.policy
 
-    def close(self) -> None:
-        """Close the counter (fi_close); regions that it counts stay. Raises Busy while an endpoint uses it."""
-        _handle.close(self, self._release, self._children, (self.domain,))
-
     def _release(self) -> None:
-        super().close()
+        _nic.CounterCore.close(self)
         self.policy.close()
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.events.name.removeprefix("CNTR_EVENTS_")
@@ -92,7 +86,10 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
             return f"<Counter {kind} closed>"
         if _handle.elsewhere(self):
             return f"<Counter {kind} of the parent process>"
-        return f"<Counter {kind} {self.read()}, errors {self.readerr()}>"
+        try:
+            return f"<Counter {kind} {self.read()}, errors {self.readerr()}>"
+        except errors.FabricError:  # of a real libfabric: an endpoint is not enabled
+            return f"<Counter {kind} not to be read>"
 
 
 class PollingCounter(Counter):

@@ -180,7 +180,16 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
     _commands = WAITING
 
     def __init__(
-        self, domain: Domain, *, size: int, flags: int, format: int, wait_obj: int, wait_cond: int, context: Any
+        self,
+        domain: Domain,
+        *,
+        size: int,
+        flags: int,
+        format: int,
+        wait_obj: int,
+        signaling_vector: int,
+        wait_cond: int,
+        context: Any,
     ) -> None:
         rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
         if format not in CqFormat.__members__.values():
@@ -203,7 +212,6 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         self.context = context
         self.wait_cond = CqWaitCond(wait_cond) if rules.wait_conds else CqWaitCond.CQ_COND_NONE
         self._children: _handle.Children = {}
-        how = WaitObj.WAIT_FD if self.wait_obj == WaitObj.WAIT_POLLFD else self.wait_obj
         entries = min(max(int(size or rules.size), rules.size_least), CQ_SIZE_MAX)
         self._entries = entries
         entries = max(entries * rules.fill_percent // 100, 1)
@@ -214,11 +222,15 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
                 _nic.QueueConfig(
                     size=entries,
                     format=int(self.format),
-                    wait_obj=int(how),
+                    wait_obj=int(self.wait_obj),
                     huge=rules.huge_pages,
                     ack_batch=rules.ack_batch,
                     reserves=rules.reserves,
                 ),
+                size,
+                flags,
+                int(signaling_vector),
+                int(self.wait_cond),
             )
         except BaseException:
             domain.policy.give_queue()
@@ -253,7 +265,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
             found = codec.emit(codec.public(peers[0]))
             err_data = found.encode() if isinstance(found, str) else bytes(found)
             return entry._replace(err_data=err_data, src_addr=self._key_of(peers[0], entry.src_addr))
-        return entry
+        return self.domain.policy.described(self, entry)
 
     def _key_of(self, sender: Address, otherwise: int) -> int:
         """fi_addr of the authorization key with a sender's VNI, in the vectors of the endpoints that use this queue."""
@@ -273,18 +285,11 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         Source: fi_cq(3) fi_cq_strerror.
         """
         _args.integer("cq.strerror", prov_errno=prov_errno)
-        return self.domain.provider.explain_error(operator.index(prov_errno), err_data)
-
-    def close(self) -> None:
-        """Close the queue (fi_close); unread completions are lost. Raises Busy while an endpoint uses it."""
-        _handle.close(self, self._release, self._children, (self.domain,))
+        return self.domain.policy.explain_error(self, operator.index(prov_errno), err_data)
 
     def _release(self) -> None:
-        super().close()
+        _nic.CompletionQueueCore.close(self)
         self.domain.policy.give_queue()
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release if self._site else None, (self.domain,) if self._site else ())
 
     def __repr__(self) -> str:
         kind = self.format.name.removeprefix("CQ_FORMAT_")
@@ -356,4 +361,4 @@ def waitable(op: str, wait_obj: int, rules: QueueRules | CounterRules, refusals:
         raise refuse(Rule.WAIT_OBJ_UNSUPPORTED, f"{op}: no {kind} here\n  known: {known}")
     if kind == WaitObj.WAIT_UNSPEC:
         return rules.wait_unspec
-    return WaitObj.WAIT_UNSPEC if kind == WaitObj.WAIT_YIELD else kind  # waiting spins and yields before it sleeps
+    return rules.wait_yield if kind == WaitObj.WAIT_YIELD else kind

@@ -7,28 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _nic, _process, errors
 from ..flags import (
-    AvType,
-    CntrEvents,
     Control,
-    CqFormat,
-    CqWaitCond,
     Flag,
     MrMode,
     RegisterMode,
-    WaitObj,
 )
 from ..memory import hmem
 from . import _args, _handle, _offered
 from ._control import Controlled
 from ._later import DomainLater
 from ._of_info import DomainOfInfo
+from ._opens import Opens
 from .atomic import AtomicAttr, family_of, query
 from .attrs import Info, dupinfo
 from .auth_key import keys_in_force, keys_of_vector, take_key
 from .av import AddressVector
-from .cntr import Counter, PollingCounter
 from .collective import CollectiveAttr, query_collective
-from .cq import CompletionQueue, PollingQueue, UnsignaledQueue
 from .endpoint import Endpoint
 from .eq import EventQueue
 from .mr import MemoryRegion
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .fabric import Fabric
-    from .policy import Extensions, Provider
+    from .policy import Provider
 
 __all__ = ["Domain"]
 
@@ -54,13 +48,14 @@ def _work() -> Any:
     return trigger
 
 
-class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCore):
+class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.DomainCore):
     """A NIC opened for use (struct fid_domain). Made by `Fabric.domain`.
 
     Thread safety: any thread. Source: fi_domain(3).
     """
 
     _called = "domain"
+    _endpoint_class, _vector_class = Endpoint, AddressVector
     _commands = {  # noqa: RUF012
         int(Control.MAP_RAW_MR): lambda domain, arg: domain.map_raw(*_mapped(arg)),
         int(Control.UNMAP_KEY): lambda domain, arg: domain.unmap_key(arg),
@@ -69,12 +64,10 @@ class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCor
         int(Control.FLUSH_WORK): lambda domain, arg: _work().flush(domain, arg),
     }
 
-    def __init__(self, fabric: Fabric, info: Info, flags: int, context: Any) -> None:
+    def __init__(self, fabric: Fabric, info: Info, context: Any) -> None:
         self.fabric = fabric
         self.provider: Provider = fabric.provider
         self._refuse = fabric.provider.refusals.refuse
-        if flags:
-            raise self._refuse(Rule.DOMAIN_FLAGS, f"domain: flags {Flag(flags)!s}; none are supported")
         self.info = dupinfo(info)
         self.context = context
         self._made_in = _process.generation
@@ -97,7 +90,6 @@ class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCor
             take_key("domain", self.provider, attr)
         self.policy = self.provider.domain(fabric.attr, self.info, self._offer)
         self._refuse = self.policy.refusals.refuse
-        self._virt_addr = bool(mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
         self._hmem = bool(self.info.caps & Flag.HMEM)
         try:
             if self._hmem:
@@ -111,153 +103,6 @@ class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCor
         self.policy.opened(self)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
-
-    @property
-    def _extensions(self) -> Extensions:
-        return self.policy
-
-    # ---- attributes --------------------------------------------------------------------------------------------------
-
-    @property
-    def mr_mode(self) -> MrMode:
-        """The registration modes in force; fi_mr(3)."""
-        return self._mr_mode
-
-    @property
-    def virt_addr(self) -> bool:
-        """True if peers address remote memory by virtual address, False if by offset."""
-        return self._virt_addr
-
-    # ---- objects -----------------------------------------------------------------------------------------------------
-
-    def endpoint(self, info: Info | None = None, context: Any = None) -> Endpoint:
-        """Open an endpoint (fi_endpoint), disabled.
-
-        Args:
-            info: An Info from getinfo, copied; None: the Info of the domain.
-            context: Any object, kept as `ep.context`.
-
-        Raises:
-            InvalidArgument: The type is not the domain's, or no offer has the capabilities, op_flags or sizes.
-            BadState: The domain is closed.
-
-        Source: fi_endpoint(3) fi_endpoint.
-        """
-        _handle.check(self, "endpoint")
-        if info is not None:
-            _handle.expect(info, Info, "endpoint", "info")
-        return Endpoint(self, dupinfo(self.info if info is None else info), context)
-
-    def av_open(
-        self,
-        type: int = AvType.AV_UNSPEC,
-        *,
-        rx_ctx_bits: int = 0,
-        count: int = 0,
-        ep_per_node: int = 0,
-        name: str | None = None,
-        flags: int = 0,
-        context: Any = None,
-    ) -> AddressVector:
-        """Open an address vector (fi_av_open).
-
-        Args:
-            type: `fi.AV_TABLE` or `fi.AV_MAP`; by default the domain's.
-            count: A hint: how many addresses will be inserted.
-            ep_per_node: A hint: how many endpoints a node has.
-            rx_ctx_bits: 0: there are no scalable endpoints.
-            name: None: vectors are not shared between processes.
-            flags: `fi.EVENT`: insertions are reported to an event queue (deprecated).
-
-        Raises:
-            BadFlags: Unknown flags.
-            NoSys: `name` is not None.
-            InvalidArgument: There is no such `type`, or `rx_ctx_bits` is not 0.
-
-        Source: fi_av(3) fi_av_open.
-        """
-        _handle.check(self, "av_open")
-        _args.whole("av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags)
-        flags = int(flags)
-        _args.text("av_open", name=name)
-        return AddressVector(
-            self,
-            type=type or self.attr.av_type,
-            rx_ctx_bits=rx_ctx_bits,
-            count=count,
-            ep_per_node=ep_per_node,
-            name=name,
-            flags=flags,
-            context=context,
-        )
-
-    def cq_open(
-        self,
-        *,
-        size: int = 0,
-        flags: int = 0,
-        format: int = CqFormat.CQ_FORMAT_UNSPEC,
-        wait_obj: int = WaitObj.WAIT_UNSPEC,
-        signaling_vector: int = 0,
-        wait_cond: int = CqWaitCond.CQ_COND_NONE,
-        context: Any = None,
-    ) -> CompletionQueue:
-        """Open a completion queue (fi_cq_open).
-
-        Args:
-            size: Entries at least, up to 2**24; 0 for 1024.
-            format: `fi.CQ_FORMAT_CONTEXT`, `_MSG`, `_DATA` (the default) or `_TAGGED`: the fields of an entry.
-            wait_obj: `fi.WAIT_UNSPEC` for sread; `fi.WAIT_FD` for sread and a descriptor; `fi.WAIT_NONE` for neither.
-                (In C the default is WAIT_NONE.)
-            wait_cond: `fi.CQ_COND_THRESHOLD` gives the argument cond of sread its meaning.
-            flags: `fi.AFFINITY`, or 0.
-            signaling_vector: With `fi.AFFINITY` a core: a hint, without effect.
-
-        Raises:
-            BadFlags: Unknown flags.
-            InvalidArgument: `format` or `wait_cond` is wrong, or `size` is negative or too large.
-            NoSys: There is no such wait object.
-
-        Source: fi_cq(3) fi_cq_open.
-        """
-        _handle.check(self, "cq_open")
-        most = self.policy.queues.size_max
-        _args.least("cq_open", _args.U64_MAX if most is None else most, size=size)
-        _args.whole("cq_open", flags=flags, format=format, wait_cond=wait_cond)
-        _args.integer("cq_open", signaling_vector=signaling_vector)
-        flags = int(flags)
-        cls = CompletionQueue if self.policy.queues.signals else UnsignaledQueue
-        if wait_obj == WaitObj.WAIT_NONE:
-            cls = PollingQueue
-        return cls(self, size=size, flags=flags, format=format, wait_obj=wait_obj, wait_cond=wait_cond, context=context)
-
-    def cntr_open(
-        self,
-        *,
-        events: int = CntrEvents.CNTR_EVENTS_COMP,
-        wait_obj: int = WaitObj.WAIT_UNSPEC,
-        flags: int = 0,
-        context: Any = None,
-    ) -> Counter:
-        """Open a counter (fi_cntr_open).
-
-        Args:
-            events: `fi.CNTR_EVENTS_COMP` counts operations, `fi.CNTR_EVENTS_BYTES` bytes (a failure counts as one).
-            wait_obj: As for cq_open.
-            flags: 0.
-
-        Raises:
-            BadFlags: Unknown flags.
-            InvalidArgument: There are no such `events`.
-            NoSys: There is no such wait object.
-
-        Source: fi_cntr(3) fi_cntr_open.
-        """
-        _handle.check(self, "cntr_open")
-        _args.whole("cntr_open", events=events, flags=flags)
-        flags = int(flags)
-        cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
-        return cls(self, events=events, wait_obj=wait_obj, flags=flags, context=context)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
@@ -291,41 +136,26 @@ class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCor
         if len is not None:
             _handle.check(self, "mr_reg")
             buf, keep = cut(self, "mr_reg", buf, len, access)
-        if of_device(flags):
-            described = MrAttr((buf,), access=access, offset=offset, requested_key=requested_key, context=context)
-            mr = register_described(self, "mr_reg", described, flags)
-            if keep is not None:
-                mr._keep = keep
-            return mr
-        return register(self, "mr_reg", (buf,), access, offset, requested_key, flags, context, None, keep)
+        return self._register("mr_reg", (buf,), access, offset, requested_key, flags, context, keep)
 
-    def mr_regv(
+    def _register(
         self,
-        iov: Sequence[Any],
+        op: str,
+        buffers: Sequence[Any],
         access: int,
-        *,
-        count: int | None = None,
-        offset: int = 0,
-        requested_key: int = 0,
-        flags: int = 0,
-        context: Any = None,
+        offset: int,
+        key: int,
+        flags: int,
+        context: Any,
+        keep: Any = None,
     ) -> MemoryRegion:
-        """Register several buffers as one region (fi_mr_regv): offset 0 is the first byte of the first buffer.
-
-        Args:
-            iov: Buffers; at most domain_attr.mr_iov_limit.
-            count: Use only the first `count`; None for all.
-
-        Other arguments and errors as for `mr_reg`. Source: fi_mr(3) fi_mr_regv.
-        """
-        _args.maybe("mr_regv", count=count)
-        buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
-        if count is not None and count > len(buffers):
-            raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
-        if of_device(flags):
-            described = MrAttr(buffers, access=access, offset=offset, requested_key=requested_key, context=context)
-            return register_described(self, "mr_regv", described, flags)
-        return register(self, "mr_regv", buffers, access, offset, requested_key, flags, context)
+        if not of_device(flags):
+            return register(self, op, buffers, access, offset, key, flags, context, None, keep)
+        described = MrAttr(buffers, access=access, offset=offset, requested_key=key, context=context)
+        mr = register_described(self, op, described, flags)
+        if keep is not None:
+            mr._keep = keep
+        return mr
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> MemoryRegion:
         """Register the memory that an MrAttr describes (fi_mr_regattr); also makes sub-MRs.
@@ -506,18 +336,18 @@ class Domain(DomainOfInfo, Controlled, DomainLater, _handle.Life, _nic.DomainCor
             )
         if not self._closed and self._made_in == _process.generation and self.regions():
             raise _handle.busy(self, self._users())
-        _handle.close(self, self._release, self._children, (self.fabric, *self._bound))
+        super().close()
+
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.fabric, *self._bound)
 
     def _release(self) -> None:
-        super().close()
+        _nic.DomainCore.close(self)
         self.policy.close()
 
     def _users(self) -> list[Any]:
         """The open objects of the domain."""
         return [*_handle.live(self._children), *self.regions()]
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release, (self.fabric, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         if self._closed:

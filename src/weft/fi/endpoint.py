@@ -559,7 +559,10 @@ class Endpoint(
     def close(self) -> None:
         """Close the endpoint (fi_close): its address is free, receives and waiting messages are dropped. Operations
         under way complete as canceled; the provider cxi drops them, too. Raises Busy. Source: fi_endpoint(3)."""
-        _handle.close(self, self._release, {**self._children, **self._staged()}, (self.domain, *self._bound))
+        _handle.close(self, self._release, {**self._children, **self._staged()}, self._parents())
+
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.domain, *self._bound)
 
     def _staged(self) -> _handle.Children:
         """Regions that the extension bound to the endpoint, if they keep the endpoint from being closed."""
@@ -571,11 +574,8 @@ class Endpoint(
         if self._connected:
             self.cm_step(CmKind.shutdown, (0, 0, 0), 0, b"")  # notifies the peer
             self._own_av.close()
-        super().close()
+        _nic.EndpointCore.close(self)
         self.policy.close()
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release if self._site else None, (self.domain, *self._bound) if self._site else ())
 
     def __repr__(self) -> str:
         name = self._codec.text(self._address)

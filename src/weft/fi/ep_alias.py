@@ -28,6 +28,9 @@ class OfOriginal:
 
     original: Any
 
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.original,)
+
     @property
     def caps(self) -> Flag:
         """The capabilities of the original."""
@@ -112,12 +115,8 @@ class EndpointAlias(OfOriginal, OpFlags, Controlled, Counted, EndpointLater, _ha
         side, op_flags = self._of_alias(flags)
         return EndpointAlias(self.original, self, side, op_flags, context)
 
-    def close(self) -> None:
-        """Close the alias (fi_close); the original stays."""
-        _handle.close(self, super().close, self._children, (self.original,))
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, None, (self.original,) if self._site else ())
+    def _release(self) -> None:
+        _nic.EndpointCore.close(self)
 
     def __repr__(self) -> str:
         flags = Flag(self._op_flags[int(Flag.TRANSMIT)])

@@ -271,9 +271,8 @@ class EventQueue(Controlled, _handle.Life):
         _handle.check(self, "eq.trywait")
         return not self.pending()
 
-    def close(self) -> None:
-        """Close the queue (fi_close); unread events are lost. Raises Busy while something is bound to it."""
-        _handle.close(self, self._release, self._children, (self.fabric,))
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.fabric,)
 
     # ---- connections -------------------------------------------------------------------------------------------------
 
@@ -366,9 +365,6 @@ class EventQueue(Controlled, _handle.Life):
             raise self.fabric.provider.refusals.refuse(
                 Rule.EQ_READ_FLAGS, f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}"
             )
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release if self._site else None, (self.fabric,) if self._site else ())
 
     def __repr__(self) -> str:
         return f"<EventQueue {'closed' if self._closed else f'{self.pending()} unread'}>"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import _process, errors
-from ..flags import WaitObj
+from ..flags import Flag, WaitObj
 from . import _args, _handle, _offered
 from .attrs import FabricAttr, Info
 from .cm import PassiveEndpoint
@@ -32,6 +32,10 @@ class Fabric(_handle.Life):
 
     Thread safety: any thread. Source: fi_fabric(3) fi_fabric.
     """
+
+    _domain_class: type[Any] = Domain
+    _eq_class: type[Any] = EventQueue
+    _pep_class: type[Any] = PassiveEndpoint
 
     def __new__(cls, attr: FabricAttr, context: Any = None) -> Fabric:
         """Choose the provider's own class, if the provider has one."""
@@ -80,8 +84,12 @@ class Fabric(_handle.Life):
         _handle.check(self, "domain")
         _handle.expect(info, Info, "domain", "info")
         _args.whole("domain", flags=flags)
-        flags = int(flags)
-        return Domain(self, info, flags, context)
+        if flags:
+            raise self.provider.refusals.refuse(
+                Rule.DOMAIN_FLAGS, f"domain: flags {Flag(int(flags))!s}; none are supported"
+            )
+        opened: Domain = self._domain_class(self, info, context)
+        return opened
 
     def eq_open(
         self, *, size: int = 0, flags: int = 0, wait_obj: int = WaitObj.WAIT_UNSPEC, context: Any = None
@@ -103,8 +111,8 @@ class Fabric(_handle.Life):
         _handle.check(self, "eq_open")
         _args.least("eq_open", _args.U64_MAX, size=size)
         _args.whole("eq_open", flags=flags)
-        flags = int(flags)
-        return EventQueue(self, size=size, flags=flags, wait_obj=wait_obj, context=context)
+        opened: EventQueue = self._eq_class(self, size=size, flags=int(flags), wait_obj=wait_obj, context=context)
+        return opened
 
     def passive_ep(self, info: Info, context: Any = None) -> PassiveEndpoint:
         """Open an endpoint that listens for connection requests (fi_passive_ep).
@@ -120,7 +128,8 @@ class Fabric(_handle.Life):
         """
         _handle.check(self, "passive_ep")
         _handle.expect(info, Info, "passive_ep", "info")
-        return PassiveEndpoint(self, info, context)
+        opened: PassiveEndpoint = self._pep_class(self, info, context)
+        return opened
 
     def trywait(self, fids: Iterable[CompletionQueue | Counter | EventQueue]) -> None:
         """Check that it is safe to sleep on the descriptors of these objects (fi_trywait).
@@ -148,13 +157,6 @@ class Fabric(_handle.Life):
             ready = not fid.trywait() if not isinstance(fid, Counter) else False
             if ready:
                 raise errors.Again(f"trywait: {fid!r} has something to read", op="trywait")
-
-    def close(self) -> None:
-        """Close the fabric (fi_close). Raises Busy, naming them, while domains or event queues on it are open."""
-        _handle.close(self, None, self._children, ())
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, None, ())
 
     def __repr__(self) -> str:
         return f"<Fabric {self.name} {'closed' if self._closed else 'open'}>"

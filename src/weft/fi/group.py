@@ -202,7 +202,7 @@ class CollectiveGroup(_handle.LifeInDomain):
             except errors.FabricError as reason:
                 failed.append(reason)
 
-        _handle.close(self, release, self._children, (self.ep, self.set))
+        _handle.close(self, release, self._children, self._parents())
         if failed:
             raise failed[0]
 
@@ -213,8 +213,8 @@ class CollectiveGroup(_handle.LifeInDomain):
         self._last = self._core.look()
         self._give_back(quiet)
 
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._release if self._site else None, (self.ep, self.set) if self._site else ())
+    def _parents(self) -> tuple[Any, ...]:
+        return self.ep, self.set
 
     def __repr__(self) -> str:
         if self._closed or _handle.elsewhere(self):

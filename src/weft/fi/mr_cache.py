@@ -267,7 +267,7 @@ class MrCacheEntry:
         return f"<MrCacheEntry {self.length} B at {self.address:#x}, {self.iface!s}, {state}>"
 
 
-class MrCache:
+class MrCache(_handle.Life):
     """The registration cache of a NIC (struct fid of class FI_CLASS_MR_CACHE). Made by `fi.open("mr_cache")`.
 
     All open MrCache objects of a NIC are the same cache; closing one removes the monitors imported through it.
@@ -275,8 +275,6 @@ class MrCache:
     """
 
     fclass = FidClass.CLASS_MR_CACHE
-    _closed = False
-    _site: _handle.Site | None = None
 
     def __init__(self, context: Any = None, nic: _nic.Nic | None = None) -> None:
         if nic is not None and not isinstance(nic, _nic.Nic):
@@ -287,11 +285,6 @@ class MrCache:
         self._children: _handle.Children = {}
         self._mine: dict[int, MemMonitor] = {}
         self._site = _handle.here(3)
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     @property
     def state(self) -> CacheState:
@@ -391,27 +384,12 @@ class MrCache:
         """Counts since the NIC was made."""
         return statistics(self._nic)
 
-    def close(self) -> None:
-        """Remove the monitors that were imported through this object (fi_close). The cache and its entries stay."""
-        _handle.close(self, self._take_out, self._children, ())
-
-    def _take_out(self) -> None:
+    def _release(self) -> None:  # the cache and its entries stay
         with _import_lock:
             for iface in list(self._mine):
                 del self._mine[iface]
                 _imported.pop((id(self._nic), iface), None)
                 _nic.cache_set_monitor(self._nic, iface, None, "")
-
-    def __enter__(self) -> MrCache:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._take_out, ())
 
     def __repr__(self) -> str:
         if self._closed:

@@ -77,7 +77,7 @@ def register(
     context: Any,
     base: MemoryRegion | None = None,
     keep: Any = None,
-    depth: int = 3,
+    depth: int = 4,
     extra: Extra | None = None,
 ) -> MemoryRegion:
     """Register a region by every rule. The extension's Domain.mr_reg calls this only for regions that are not plain."""
@@ -265,7 +265,7 @@ def register_described(domain: Domain, op: str, attr: MrAttr, flags: int) -> Mem
         found = hmem.locate(int(_nic.describe_buffer(buffers[0])[0]))
         if found is not None:
             attr = replace(attr, iface=found.iface, device=found.device)
-    return register_attr(domain, attr, flags, op, 5)
+    return register_attr(domain, attr, flags, op, 6)
 
 
 def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regattr", depth: int = 4) -> MemoryRegion:

@@ -461,6 +461,14 @@ class DomainPolicy(Extensions, Protocol):
         """
         ...
 
+    def described(self, cq: Any, entry: Any) -> Any:
+        """The CqErrEntry of a failed operation, with what only the provider can say of it."""
+        ...
+
+    def explain_error(self, cq: Any, prov_errno: int, err_data: object) -> str:
+        """The text of a provider error number of a queue (fi_cq_strerror)."""
+        ...
+
     def region(self, region: RegionFacts) -> RegionPolicy | None:
         """The policy of a new region, called under `RegionRules.asked`. Raises the refusal."""
         ...

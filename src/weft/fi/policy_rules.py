@@ -162,6 +162,7 @@ class QueueRules(NamedTuple):
         format_unspec: The format for FI_CQ_FORMAT_UNSPEC.
         wait_objs: Supported wait objects.
         wait_unspec: The wait object for FI_WAIT_UNSPEC.
+        wait_yield: The wait object for FI_WAIT_YIELD.
         wait_conds: fi_cq_attr.wait_cond is checked and kept; otherwise it is ignored.
         signals: A waiting reader can be woken (fi_cq_signal).
         size_least: Least entries of a queue, independent of the requested size.
@@ -180,6 +181,7 @@ class QueueRules(NamedTuple):
         {WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD, WaitObj.WAIT_YIELD}
     )
     wait_unspec: WaitObj = WaitObj.WAIT_UNSPEC
+    wait_yield: WaitObj = WaitObj.WAIT_UNSPEC  # waiting spins and yields before it sleeps
     wait_conds: bool = True
     signals: bool = True
     size_least: int = 1
@@ -197,6 +199,7 @@ class CounterRules(NamedTuple):
         events: Supported kinds of counters.
         wait_objs: Supported wait objects.
         wait_unspec: The wait object for FI_WAIT_UNSPEC.
+        wait_yield: The wait object for FI_WAIT_YIELD.
         flags: Known flags of cntr_open.
         cached: The flag with which reads return the value written back last; 0: none.
         value_max: The largest success value, at which a counter saturates.
@@ -210,6 +213,7 @@ class CounterRules(NamedTuple):
         {WaitObj.WAIT_NONE, WaitObj.WAIT_UNSPEC, WaitObj.WAIT_FD, WaitObj.WAIT_YIELD}
     )
     wait_unspec: WaitObj = WaitObj.WAIT_UNSPEC
+    wait_yield: WaitObj = WaitObj.WAIT_UNSPEC  # waiting spins and yields before it sleeps
     flags: int = 0
     cached: int = 0
     value_max: int = (1 << 64) - 1

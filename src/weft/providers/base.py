@@ -473,6 +473,14 @@ class BaseDomain(_Unknown):
         """The entry of `statuses`."""
         return self.statuses[failed.status]
 
+    def described(self, cq: Any, entry: Any) -> Any:
+        """The entry: the NIC has said everything."""
+        return entry
+
+    def explain_error(self, cq: Any, prov_errno: int, err_data: object) -> str:
+        """The provider's text."""
+        return self.provider.explain_error(prov_errno, err_data)
+
     def region(self, region: RegionFacts) -> RegionPolicy | None:
         """None: no policy for single regions."""
         return None

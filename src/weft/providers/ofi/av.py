@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi import _args, _handle
+from ...fi._control import Controlled
 from ...fi.av_set import AvSetAttr
 from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno, Flag
-from ._common import Real, later, stands_for, unless_used
+from ._common import stands_for
 from .av_set import RealAvSet
 from .info import octets_of, packed
 
@@ -28,8 +29,7 @@ def _class() -> type:
     return AddressVector
 
 
-@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
-class RealAddressVector(Real, _nic.OfiAddressVectorCore):
+class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
 
     Addresses are what getname() returned at the peer: bytes, or a str under FI_ADDR_STR; over IP also (host, port).
@@ -39,10 +39,12 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
     __class__ = stands_for(_class)
 
     _called = "av"
+    domain: Any
 
     def __init__(
         self,
         domain: RealDomain,
+        *,
         type: int,
         rx_ctx_bits: int,
         count: int,
@@ -59,7 +61,7 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         self._eq: Any = None
         self.type = AvType(type) if type in AvType.__members__.values() else type
         self.flags = flags
-        _nic.OfiAddressVectorCore.__init__(self, domain, type, rx_ctx_bits, count, ep_per_node, name, flags)
+        _nic.OfiAddressVectorCore.__init__(self, domain, int(type), rx_ctx_bits, count, ep_per_node, name, flags)
         self._site = _handle.here(3)
         _handle.adopt(self, domain)
 
@@ -305,17 +307,12 @@ class RealAddressVector(Real, _nic.OfiAddressVectorCore):
         _handle.check(self, "av.straddr")
         return self.straddr_core(packed_name(addr, self._format()))
 
-    def close(self) -> None:
-        """Close the vector (fi_close). Raises Busy while an endpoint uses it."""
-        _handle.close(self, self.close_core, self._children, self._parents())
+    def _release(self) -> None:
+        self.close_core()
         self.domain.fabric._expect_nothing(self)
 
     def _parents(self) -> tuple[Any, ...]:
         return (self.domain,) if self._eq is None else (self.domain, self._eq)
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        close = unless_used(self, self.close_core) if self._site else None
-        finalize(self, close, self._parents() if self._site else ())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.count()} peers"

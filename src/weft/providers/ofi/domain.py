@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, _process, errors
 from ...fi import _args, _handle
+from ...fi._control import Controlled
 from ...fi._of_info import DomainOfInfo
+from ...fi._opens import Opens
 from ...fi.atomic import AtomicAttr
 from ...fi.attrs import Info, dupinfo
 from ...fi.collective import CollectiveAttr
 from ...fi.mr_attr import MrAttr, MrDmabuf
-from ...fi.policy_rules import VectorRules
-from ...fi.rules import Refusals
-from ...flags import AvType, CntrEvents, CollectiveOp, CqFormat, CqWaitCond, MrFlag, MrMode, Progress, WaitObj
-from ._common import later, stands_for, unless_used
+from ...flags import CollectiveOp, MrFlag, MrMode
+from . import work
+from ._common import later, stands_for
 from .av import RealAddressVector
+from .endpoint import RealEndpoint
 from .mr import RealMemoryRegion
-from .queues import RealCompletionQueue, RealCounter
+from .policy import RealDomainPolicy
 from .quirks import Quirk, bits, has, longest_collective
-from .work import Queued, control
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from .endpoint import RealEndpoint
     from .fabric import RealFabric
 
 __all__ = ["RealDomain"]
@@ -37,19 +37,8 @@ def _class() -> type:
     return Domain
 
 
-class _Policy:
-    """What objects above libfabric ask a domain's policy."""
-
-    def __init__(self, info: Info) -> None:
-        self.progress = Progress.PROGRESS_AUTO  # the descriptors of the library's queues tell of work to do
-        self.data_progress = info.domain_attr.data_progress
-        self.refusals = Refusals()
-        self.vectors = VectorRules()
-
-
 @later("scalable endpoints and shared contexts are not supported", "scalable_ep", "stx_context", "srx_context")
-@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
-class RealDomain(DomainOfInfo, _handle.Life, _nic.OfiDomainCore):
+class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCore):
     """A domain of the library (struct fid_domain). Made by `Fabric.domain`.
 
     Thread safety: any thread, under every threading model: the GIL serialises calls where the library does not.
@@ -59,18 +48,22 @@ class RealDomain(DomainOfInfo, _handle.Life, _nic.OfiDomainCore):
     __class__ = stands_for(_class)
 
     _called = "domain"
+    _commands = work.COMMANDS
+    policy: Any
+    _endpoint_class, _vector_class = RealEndpoint, RealAddressVector
 
     def __init__(self, fabric: RealFabric, info: Info, context: Any) -> None:
         self.fabric = fabric
         self.provider = fabric.provider
         self.info = dupinfo(info)
         self.context = context
-        self.policy = _Policy(self.info)
+        self._mr_mode = MrMode(self.info.domain_attr.mr_mode)
+        self.policy = RealDomainPolicy(self.provider.name, self.info)
         self._made_in = _process.generation
         self._children: _handle.Children = {}
         self._mapped: dict[int, int] = {}
         self._eq: Any = None
-        self._work = Queued()
+        self._work = work.Queued()
         name = self.provider.name
         self.plain_atomics_crash = has(name, Quirk.PLAIN_ATOMICS_CRASH)
         _nic.OfiDomainCore.__init__(
@@ -83,87 +76,12 @@ class RealDomain(DomainOfInfo, _handle.Life, _nic.OfiDomainCore):
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
 
-    @property
-    def mr_mode(self) -> MrMode:
-        """The registration modes in force; fi_mr(3)."""
-        return MrMode(self.info.domain_attr.mr_mode)
-
-    @property
-    def virt_addr(self) -> bool:
-        """True if peers address remote memory by virtual address, False if by offset."""
-        return bool(self.mr_mode & (MrMode.MR_VIRT_ADDR | MrMode.MR_BASIC))
-
-    def endpoint(self, info: Info | None = None, context: Any = None) -> Any:
-        """Open an endpoint (fi_endpoint), disabled. info: copied; None: the domain's. Raises the library's refusal."""
-        from .endpoint import RealEndpoint
-
-        _handle.check(self, "endpoint")
-        if info is not None:
-            _handle.expect(info, Info, "endpoint", "info")
-        return RealEndpoint(self, dupinfo(self.info if info is None else info), context)
-
     @staticmethod
     def _alias(ep: RealEndpoint, flags: int, context: Any) -> Any:
         """`Endpoint.alias`; here, because an alias is an endpoint too, and an import there would make a circle."""
         from .ep_alias import alias_of
 
         return alias_of(ep, flags, context)
-
-    def av_open(
-        self,
-        type: int = AvType.AV_UNSPEC,
-        *,
-        rx_ctx_bits: int = 0,
-        count: int = 0,
-        ep_per_node: int = 0,
-        name: str | None = None,
-        flags: int = 0,
-        context: Any = None,
-    ) -> Any:
-        """Open an address vector (fi_av_open). Raises the library's refusal. Source: fi_av(3) fi_av_open."""
-        _handle.check(self, "av_open")
-        _args.whole("av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags)
-        _args.text("av_open", name=name)
-        return RealAddressVector(
-            self, int(type or self.attr.av_type), rx_ctx_bits, count, ep_per_node, name, int(flags), context
-        )
-
-    def cq_open(
-        self,
-        *,
-        size: int = 0,
-        flags: int = 0,
-        format: int = CqFormat.CQ_FORMAT_UNSPEC,
-        wait_obj: int = WaitObj.WAIT_UNSPEC,
-        signaling_vector: int = 0,
-        wait_cond: int = CqWaitCond.CQ_COND_NONE,
-        context: Any = None,
-    ) -> Any:
-        """Open a completion queue (fi_cq_open). format: by default `fi.CQ_FORMAT_DATA`. Raises the library's refusal.
-
-        A provider that has no wait object of its choice (WAIT_UNSPEC) gets WAIT_NONE; sread then looks again and again.
-        Source: fi_cq(3) fi_cq_open.
-        """
-        _handle.check(self, "cq_open")
-        _args.least("cq_open", _args.U64_MAX, size=size)
-        _args.whole("cq_open", flags=flags, format=format, wait_cond=wait_cond, wait_obj=wait_obj)
-        _args.integer("cq_open", signaling_vector=signaling_vector)
-        return RealCompletionQueue(
-            self, size, int(flags), int(format), int(wait_obj), int(signaling_vector), int(wait_cond), context
-        )
-
-    def cntr_open(
-        self,
-        *,
-        events: int = CntrEvents.CNTR_EVENTS_COMP,
-        wait_obj: int = WaitObj.WAIT_UNSPEC,
-        flags: int = 0,
-        context: Any = None,
-    ) -> Any:
-        """Open a counter (fi_cntr_open). Raises the library's refusal. Source: fi_cntr(3) fi_cntr_open."""
-        _handle.check(self, "cntr_open")
-        _args.whole("cntr_open", events=events, flags=flags, wait_obj=wait_obj)
-        return RealCounter(self, int(events), int(wait_obj), int(flags), context)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
@@ -191,22 +109,6 @@ class RealDomain(DomainOfInfo, _handle.Life, _nic.OfiDomainCore):
             view = memoryview(buf).cast("B")[:len] if not isinstance(buf, tuple) else (address, len)
             return self._register("mr_reg", [view], access, offset, requested_key, flags, context)
         return self._register("mr_reg", [buf], access, offset, requested_key, flags, context)
-
-    def mr_regv(
-        self,
-        iov: Sequence[Any],
-        access: int,
-        *,
-        count: int | None = None,
-        offset: int = 0,
-        requested_key: int = 0,
-        flags: int = 0,
-        context: Any = None,
-    ) -> Any:
-        """Register several buffers as one region (fi_mr_regv). Raises the library's refusal."""
-        _args.maybe("mr_regv", count=count)
-        buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
-        return self._register("mr_regv", buffers, access, offset, requested_key, flags, context)
 
     def mr_regattr(self, attr: MrAttr, flags: int = 0) -> Any:
         """Register the memory that an MrAttr describes (fi_mr_regattr): buffers, a DMA-buf (`fi.MR_DMABUF`, libfabric
@@ -339,31 +241,15 @@ class RealDomain(DomainOfInfo, _handle.Life, _nic.OfiDomainCore):
         attr.datatype_attr = AtomicAttr(count, size)
         return attr
 
-    def control(self, command: int, arg: Any = None) -> None:
-        """QUEUE_WORK, CANCEL_WORK and FLUSH_WORK (fi_control), arguments as `fi.Domain.control`.
-
-        The buffers of deferred work are free when its completion is read, the work cancelled or its endpoint closed;
-        some providers report it to counters alone. Raises NotSupported for other commands, and the library's refusal.
-        Source: fi_trigger(3).
-        """
-        _handle.check(self, "domain.control")
-        control(self, command, arg)
-
     def regions(self) -> list[Any]:
         """The open regions of the domain."""
         return [one for one in _handle.live(self._children) if type(one) is RealMemoryRegion]
 
-    def close(self) -> None:
-        """Close the domain (fi_close). Raises Busy, which names them, while objects of the domain are open."""
-        _handle.close(self, self.close_core, self._children, self._parents())
+    def _release(self) -> None:
+        self.close_core()
 
     def _parents(self) -> tuple[Any, ...]:
         return (self.fabric,) if self._eq is None else (self.fabric, self._eq)
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(
-            self, unless_used(self, self.close_core) if self._site else None, self._parents() if self._site else ()
-        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(_handle.live(self._children))} objects"

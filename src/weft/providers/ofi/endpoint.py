@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi._calls import CALLS
+from ...fi._control import Controlled
 from ...fi._of_info import EndpointOfInfo
 from ...fi.attrs import Info
+from ...fi.cntr import Counter
+from ...fi.cq import CompletionQueue
 from ...flags import BindFlag, Control, EpType, Errno, Flag, Opt, OptLevel
-from ._common import Real, later, stands_for, unless_used
+from ._common import later, stands_for
 from .av import RealAddressVector, packed_name
 from .av_set import RealAvSet
 from .eq import RealEventQueue
 from .group import RealCollectiveGroup, join
-from .queues import RealCompletionQueue, RealCounter
 from .quirks import Quirk, file_of_name, has
 from .request import RealRequest, private_bytes
 
@@ -49,8 +51,7 @@ _SENDING = [call.name for call in CALLS if call.kind != "recv" and call.table no
 @later("libfabric has no such call: post each by itself", "read_batch", "write_batch")
 @later("the library does not tell: Weft's NIC does", "statistics", "message_statistics", "unreceived")
 @later("scalable endpoints and shared contexts are not supported", "tx_context", "rx_context")
-@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val")
-class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
+class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEndpointCore):
     """An endpoint of the library (struct fid_ep). Made by `Domain.endpoint`.
 
     The transfers of `fi.Endpoint`, with its arguments. An operation holds its buffers and its context until the queue
@@ -61,6 +62,15 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
     __class__ = stands_for(_class)
 
     _called = "ep"
+    _commands = {  # noqa: RUF012
+        int(Control.ENABLE): lambda ep, arg: ep.enable(),
+        int(Control.ALIAS): lambda ep, flags: ep.alias(flags),
+        int(Control.GETOPSFLAG): lambda ep, flags: ep.getopsflag_core(
+            _of_one_side("ep.control(GETOPSFLAG)", flags) & _SIDES
+        ),
+        int(Control.SETOPSFLAG): lambda ep, flags: ep.setopsflag_core(_of_one_side("ep.control(SETOPSFLAG)", flags)),
+    }
+    domain: Any
 
     def __init__(self, domain: RealDomain, info: Info, context: Any) -> None:
         self.domain = domain
@@ -101,7 +111,8 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
         """
         op = "ep.bind"
         _handle.check(self, op)
-        if type(fid) not in (RealCompletionQueue, RealCounter, RealAddressVector, RealEventQueue):
+        ours = isinstance(fid, (CompletionQueue, Counter)) and type(fid.domain) is type(self.domain)
+        if not ours and type(fid) not in (RealAddressVector, RealEventQueue):
             raise errors.InvalidArgument(
                 f"{op}: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue of its domain, not "
                 f"{fid!r}",
@@ -117,7 +128,7 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
             self._eq = fid
         elif fid.domain is not self.domain:
             raise errors.WrongDomain(f"{op}: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}", op=op)
-        elif type(fid) is RealCompletionQueue:
+        elif isinstance(fid, CompletionQueue):
             if not flags & _SIDES or flags & ~(_SIDES | int(BindFlag.SELECTIVE_COMPLETION)):
                 raise errors.BadFlags(
                     f"{op}: flags {BindFlag(flags)!s} for a completion queue\n"
@@ -128,7 +139,7 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
             for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
                 if flags & side:
                     self._cqs[side] = fid
-        elif type(fid) is RealCounter:
+        elif isinstance(fid, Counter):
             self.bind_cntr(fid, flags)
         else:
             self.bind_av(fid, flags)
@@ -144,19 +155,19 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
         """
         _handle.check(self, "ep.enable")
         if not self._enabled:
-            if int(Flag.RECV) not in self._cqs and self._has(Quirk.NEEDS_RECV_QUEUE):
+            if int(Flag.RECV) not in self._cqs and self._quirk(Quirk.NEEDS_RECV_QUEUE):
                 raise errors.NoCq(
                     "ep.enable: no completion queue is bound for RECV, and this provider of libfabric then ends the "
                     "process\n  try: ep.bind(cq, fi.RECV), also for an endpoint that only sends",
                     op="ep.enable",
                 )
-            if self._has(Quirk.NAMED_BY_PROCESS):
+            if self._quirk(Quirk.NAMED_BY_PROCESS):
                 self._take_name()
             try:
                 try:
                     self.enable_core()
                 except errors.Busy:
-                    if not self._has(Quirk.NAMED_BY_PROCESS):
+                    if not self._quirk(Quirk.NAMED_BY_PROCESS):
                         raise
                     self._take_another_name()
                     self.enable_core()
@@ -173,7 +184,7 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
                 self.setopt_core(*asked)
             self._options.clear()
 
-    def _has(self, quirk: Quirk) -> bool:
+    def _quirk(self, quirk: Quirk) -> bool:
         return has(self.domain.provider.name, quirk)
 
     def _take_another_name(self) -> None:
@@ -203,7 +214,7 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
                 f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint",
                 op="ep.enable",
             )
-        if self._chose_name and self._has(Quirk.NAME_TAKEN_CRASHES) and os.path.exists(file_of_name(str(name))):
+        if self._chose_name and self._quirk(Quirk.NAME_TAKEN_CRASHES) and os.path.exists(file_of_name(str(name))):
             raise self._name_is_taken(name)
         _names[name] = self
 
@@ -284,27 +295,12 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
 
     # ---- options and queries -----------------------------------------------------------------------------------------
 
-    def control(self, command: int, arg: Any = None) -> Any:
-        """ENABLE, ALIAS, GETOPSFLAG and SETOPSFLAG (fi_control). Raises NotSupported for other commands, and the
-        library's refusal: few providers have these flags. Source: fi_endpoint(3) fi_control."""
-        _handle.check(self, "ep.control")
-        number = _args.command("ep.control", command=command)
-        if number == Control.ENABLE:
-            return self.enable()
-        if number == Control.ALIAS:
-            return self.alias(arg)
-        if number == Control.GETOPSFLAG:
-            return self.getopsflag_core(_of_one_side("ep.control(GETOPSFLAG)", arg) & _SIDES)
-        if number == Control.SETOPSFLAG:
-            return self.setopsflag_core(_of_one_side("ep.control(SETOPSFLAG)", arg))
-        raise errors.NotSupported(f"ep.control: command {number} is not passed through", op="ep.control")
-
     def getopt(self, level: int, optname: int) -> Any:
         """An endpoint option (fi_getopt), as a number. Raises the library's refusal (NoProtocolOption)."""
         op = "ep.getopt"
         _handle.check(self, op)
         level, name = _args.command(op, level=level), _args.command(op, optname=optname)
-        if not self._enabled and self._has(Quirk.GETOPT_BEFORE_ENABLE_CRASHES):
+        if not self._enabled and self._quirk(Quirk.GETOPT_BEFORE_ENABLE_CRASHES):
             asked = [value for where, option, value, _ in self._options if (where, option) == (level, name)]
             if not asked:
                 raise errors.BadState(
@@ -323,7 +319,7 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
         level, name = _args.command(op, level=level), _args.command(op, optname=optname)
         size = _SIZES.get(name, 8) if level == OptLevel.OPT_ENDPOINT else 8
         asked = level, name, int(optval), size
-        if not self._enabled and self._has(Quirk.OPTION_BEFORE_ENABLE_CRASHES):
+        if not self._enabled and self._quirk(Quirk.OPTION_BEFORE_ENABLE_CRASHES):
             self._options.append(asked)
         else:
             self.setopt_core(*asked)
@@ -347,7 +343,7 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
         """Cancel the oldest receive with this context, and transfers with it that the library can still cancel
         (fi_cancel); each completes as canceled. Raises NotFound. Source: fi_endpoint(3) fi_cancel."""
         _handle.check(self, "ep.cancel")
-        if self.info.caps & Flag.DIRECTED_RECV and self._has(Quirk.CANCEL_OF_DIRECTED_CRASHES):
+        if self.info.caps & Flag.DIRECTED_RECV and self._quirk(Quirk.CANCEL_OF_DIRECTED_CRASHES):
             raise errors.NotSupported(
                 "ep.cancel: the endpoint has directed receives (FI_DIRECTED_RECV), and the cancel of one then ends "
                 f"the process with {self.domain.provider.name} of this libfabric\n"
@@ -393,14 +389,16 @@ class RealEndpoint(EndpointOfInfo, Real, _nic.OfiEndpointCore):
     def close(self) -> None:
         """Close the endpoint (fi_close). Operations under way end: their buffers are free. Raises Busy while a region
         is bound to the endpoint."""
-        if self._has(Quirk.SREAD_AFTER_CLOSE_CRASHES):
+        if self._quirk(Quirk.SREAD_AFTER_CLOSE_CRASHES):
             for queue in self._cqs.values():
-                queue.look_core()
-        _handle.close(self, self.close_core, self._children, (self.domain, *self._bound))
+                queue._look()
+        super().close()
 
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        core_close = unless_used(self, self.close_core) if self._site else None
-        finalize(self, core_close, (self.domain, *self._bound) if self._site else ())
+    def _parents(self) -> tuple[Any, ...]:
+        return (self.domain, *self._bound)
+
+    def _release(self) -> None:
+        self.close_core()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "enabled" if self._enabled else "disabled"

@@ -8,7 +8,7 @@ from ... import _nic, errors
 from ...fi import _handle
 from ...fi.ep_alias import OfOriginal
 from ...flags import Errno, Flag
-from ._common import stands_for, unless_used
+from ._common import stands_for
 from .endpoint import RealEndpoint
 
 __all__ = ["RealEndpointAlias"]
@@ -79,11 +79,7 @@ class RealEndpointAlias(OfOriginal, RealEndpoint):
 
     def close(self) -> None:
         """Close the alias (fi_close); the original stays, and so do operations under way."""
-        _handle.close(self, self.close_core, self._children, (self.original,))
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        core_close = unless_used(self, self.close_core) if self._site else None
-        finalize(self, core_close, (self.original,) if self._site else ())
+        _handle.Life.close(self)
 
     def __repr__(self) -> str:
         return f"<EndpointAlias {'closed' if self._closed else f'of {self.original!r}'}>"

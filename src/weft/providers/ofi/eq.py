@@ -11,7 +11,7 @@ from ...fi import _args, _handle
 from ...fi.eq import EqCmEntry, EqEntry, EqErrEntry, EventQueue
 from ...flags import EqEvent, Flag, WaitObj
 from . import info as _info
-from ._common import Waits, later, trywait, unless_used, with_wait_object
+from ._common import later, trywait
 from .group import RealCollectiveGroup
 from .request import RealRequest
 
@@ -26,15 +26,15 @@ _EVENT_MAX = (1 << 32) - 1
 _CM = (int(EqEvent.CONNREQ), int(EqEvent.CONNECTED), int(EqEvent.SHUTDOWN))
 
 
-@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "get_val", "set_val", "control")
 @later("events are the library's; write() adds the application's", "post", "post_error")
-class RealEventQueue(Waits, EventQueue, _nic.OfiEventQueueCore):
+class RealEventQueue(EventQueue, _nic.OfiEventQueueCore):
     """A queue of control events of the library (struct fid_eq). Made by `Fabric.eq_open`.
 
     Thread safety: any thread. Source: fi_eq(3).
     """
 
     fabric: RealFabric
+    fd = _nic.OfiEventQueueCore.fd
 
     def __init__(self, fabric: RealFabric, *, size: int, flags: int, wait_obj: int, context: Any) -> None:
         self.fabric = fabric
@@ -45,11 +45,8 @@ class RealEventQueue(Waits, EventQueue, _nic.OfiEventQueueCore):
         self._children: _handle.Children = {}
         self._written: dict[int, tuple[int, Any]] = {}  # entries of write(), by the library's number
         self._numbers = count()
-
-        def make(kind: int) -> None:
-            _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, kind)
-
-        self._has_wait = with_wait_object(int(wait_obj), make, WaitObj.WAIT_UNSPEC)
+        _args.whole("eq_open", wait_obj=wait_obj)
+        _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, int(wait_obj))
         self.wait_obj = WaitObj(wait_obj)
         self._site = _handle.here(3)
         _handle.adopt(self, fabric)
@@ -187,9 +184,6 @@ class RealEventQueue(Waits, EventQueue, _nic.OfiEventQueueCore):
 
     def _release(self) -> None:
         self.close_core()
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, unless_used(self, self.close_core) if self._site else None, (self.fabric,) if self._site else ())
 
     def __repr__(self) -> str:
         return f"<EventQueue {self.fabric.provider.name} {'closed' if self._closed else 'open'}>"

@@ -10,11 +10,11 @@ from typing import Any
 from ... import _nic, _process, errors
 from ...fi import _args, _handle
 from ...fi.attrs import FabricAttr, Info
+from ...fi.cq import CompletionQueue
 from ...fi.fabric import Fabric
 from ...fi.registry import find
-from ...flags import Flag, WaitObj
 from . import info as _info
-from ._common import trywait, unless_used
+from ._common import trywait
 from .domain import RealDomain
 from .eq import RealEventQueue
 from .library import PREFIX, load
@@ -29,6 +29,10 @@ class RealFabric(Fabric):
     The arguments and the errors are `fi.Fabric`'s; a refusal of the library has its number and its text.
     Thread safety: any thread. Source: fi_fabric(3).
     """
+
+    _domain_class = RealDomain
+    _eq_class = RealEventQueue
+    _pep_class = RealPassiveEndpoint
 
     def __init__(self, attr: FabricAttr, context: Any = None) -> None:
         _handle.expect(attr, FabricAttr, "fabric", "attr")
@@ -61,30 +65,6 @@ class RealFabric(Fabric):
         for number in [number for number, (one, _) in self._expected.items() if one is what]:
             del self._expected[number]
 
-    def domain(self, info: Info, flags: int = 0, context: Any = None) -> Any:
-        """Open a domain (fi_domain). info: from getinfo, copied. Raises the library's refusal."""
-        _handle.check(self, "domain")
-        _handle.expect(info, Info, "domain", "info")
-        _args.whole("domain", flags=flags)
-        if flags:
-            raise errors.BadFlags(f"domain: flags {Flag(flags)!s}; none are supported")
-        return RealDomain(self, info, context)
-
-    def eq_open(
-        self, *, size: int = 0, flags: int = 0, wait_obj: int = WaitObj.WAIT_UNSPEC, context: Any = None
-    ) -> Any:
-        """Open an event queue (fi_eq_open). Raises the library's refusal."""
-        _handle.check(self, "eq_open")
-        _args.least("eq_open", _args.U64_MAX, size=size)
-        _args.whole("eq_open", flags=flags, wait_obj=wait_obj)
-        return RealEventQueue(self, size=size, flags=int(flags), wait_obj=wait_obj, context=context)
-
-    def passive_ep(self, info: Info, context: Any = None) -> Any:
-        """Open an endpoint that listens for connection requests (fi_passive_ep). Raises the library's refusal."""
-        _handle.check(self, "passive_ep")
-        _handle.expect(info, Info, "passive_ep", "info")
-        return RealPassiveEndpoint(self, info, context)
-
     def trywait(self, fids: Iterable[Any]) -> None:
         """Check that it is safe to sleep on the descriptors of these objects (fi_trywait). Raises Again if not, and
         InvalidArgument for an object without a wait object."""
@@ -95,17 +75,18 @@ class RealFabric(Fabric):
                 raise TypeError(f"trywait: fids are queues and counters of this fabric, not {fid!r}")
             _handle.check(fid, "trywait")
         ready = trywait("trywait", self._core, each)
-        if not ready or any(getattr(fid, "waiting", int)() for fid in each):
+        if not ready or any(fid.pending() for fid in each if isinstance(fid, CompletionQueue)):
             raise errors.Again(
                 "trywait: an object has something to read, or needs progress: read it first", op="trywait"
             )
 
-    def close(self) -> None:
-        """Close the fabric (fi_close). Raises Busy, naming them, while domains or event queues on it are open."""
-        _handle.close(self, self._core.close, self._children, ())
+    @property
+    def in_use(self) -> bool:
+        """True while an object that uses this one exists."""
+        return self._core.in_use
 
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, unless_used(self._core, self._core.close) if self._site else None, ())
+    def _release(self) -> None:
+        self._core.close()
 
     def native(self, info: Info) -> _nic.OfiInfo:
         """The library's struct of an Info, which has to be of this provider."""

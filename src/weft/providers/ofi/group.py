@@ -67,14 +67,11 @@ class RealCollectiveGroup(CollectiveGroup, _nic.OfiGroupCore):
     def close(self) -> None:
         """Leave the group (fi_close). Calls that are under way go on, and so does a join, without event: the library
         uses the group until they end, or the endpoint is closed. Source: fi_collective(3)."""
-        _handle.close(self, self._leave, self._children, (self.ep, self.set))
+        _handle.Life.close(self)
 
-    def _leave(self) -> None:
+    def _release(self, quiet: bool = True) -> None:
         self.close_core()
         self.domain.fabric._expect_nothing(self)
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(self, self._leave if self._site else None, (self.ep, self.set) if self._site else ())
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "joined" if self.joined else "joining"

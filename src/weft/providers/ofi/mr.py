@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ...fi import _args, _handle
+from ...fi._control import Controlled
+from ...fi.cntr import Counter
 from ...fi.mr_attr import MrAttr
 from ...flags import Flag, HmemIface, MrFlag, MrMode
-from ._common import Real, later, stands_for, unless_used
+from ._common import stands_for
 
 if TYPE_CHECKING:
     from .domain import RealDomain
@@ -25,8 +27,7 @@ def _class() -> type:
     return MemoryRegion
 
 
-@later("Weft passes no calls of a provider's own through", "open_ops", "set_ops", "control", "get_val", "set_val")
-class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
+class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCore):
     """A region of the library (struct fid_mr). Made by `Domain.mr_reg`.
 
     Attributes:
@@ -43,6 +44,7 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
     __class__ = stands_for(_class)
 
     _called = "mr"
+    domain: Any
     address: int = 0
     length: int = 0
     access: int = 0
@@ -137,16 +139,19 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
     def bind(self, fid: Any, flags: int = 0) -> None:
         """Bind the region to an endpoint or a counter (fi_mr_bind), before enable(). Raises the library's refusal."""
         from .endpoint import RealEndpoint
-        from .queues import RealCounter
 
         _handle.check(self, "mr.bind")
-        if type(fid) not in (RealEndpoint, RealCounter):
+        counter = isinstance(fid, Counter) and type(fid.domain) is type(self.domain)
+        if type(fid) is not RealEndpoint and not counter:
             raise errors.InvalidArgument(f"mr.bind: a region takes a Counter or an Endpoint of its domain, not {fid!r}")
         _handle.check(fid, "mr.bind")
         _args.whole("mr.bind", flags=flags)
         if fid.domain is not self.domain:
             raise errors.WrongDomain(f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}")
-        (self.bind_ep if type(fid) is RealEndpoint else self.bind_cntr)(fid, int(flags))
+        if counter:
+            self.bind_cntr(fid, int(flags))
+        else:
+            self.bind_ep(fid, int(flags))
         self._bound.append(fid)
         _handle.adopt(self, fid)
 
@@ -174,15 +179,9 @@ class RealMemoryRegion(Real, _nic.OfiMemoryRegionCore):
         buffers = self._buffers if iov is None else _args.each("mr.refresh", "iov", iov, "buffers")
         self.refresh_core(list(buffers)[:count], int(flags))
 
-    def close(self) -> None:
-        """Close the region (fi_close): peers no longer access the memory. Raises the library's refusal."""
-        _handle.close(self, self.close_core, self._children, self._parents())
+    def _release(self) -> None:
+        self.close_core()
         self._buffers = []
-
-    def __del__(self, finalize: Any = _handle.finalize) -> None:
-        finalize(
-            self, unless_used(self, self.close_core) if self._site else None, self._parents() if self._site else ()
-        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.length} B at {self.address:#x}"

@@ -17,11 +17,12 @@ from ...flags import VERSION
 from ..base import BaseProvider
 from . import info as _info
 from . import library
+from .policy import PassedThrough
 
 __all__ = ["RealProvider", "find", "offers"]
 
 
-class RealProvider(BaseProvider):
+class RealProvider(PassedThrough, BaseProvider):
     """A provider of the library, by its name here (`ofi:tcp`). The library decides everything, when it is asked."""
 
     nothing = "the library has none that meets the hints"

@@ -6,13 +6,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
-from ...fi import _args, _handle, trigger
+from ...fi import _handle, trigger
 from ...flags import Control, Errno
 
 if TYPE_CHECKING:
     from .domain import RealDomain
 
-__all__ = ["Queued", "control"]
+__all__ = ["COMMANDS", "Queued"]
 
 
 class Queued:
@@ -27,22 +27,6 @@ class Queued:
     def __init__(self) -> None:
         self.transfers: weakref.WeakValueDictionary[Any, _nic.OfiWorkCore] = weakref.WeakValueDictionary()
         self.counting: dict[Any, list[_nic.OfiWorkCore]] = {}  # the same work may be queued again
-
-
-def control(domain: RealDomain, command: int, arg: Any) -> None:
-    """`Domain.control`. Raises NotSupported for commands other than those of deferred work."""
-    op = "domain.control"
-    number = _args.command(op, command=command)
-    if number == Control.QUEUE_WORK:
-        _queue(domain, arg)
-    elif number == Control.CANCEL_WORK:
-        _cancel(domain, arg)
-    elif number == Control.FLUSH_WORK:
-        _flush(domain)
-    else:
-        raise errors.NotSupported(
-            f"{op}: command {number} is not passed through; QUEUE_WORK, CANCEL_WORK and FLUSH_WORK are", op=op
-        )
 
 
 def _queue(domain: Any, work: Any) -> None:
@@ -78,8 +62,13 @@ def _cancel(domain: RealDomain, work: Any) -> None:
         counting.pop()
 
 
-def _flush(domain: RealDomain) -> None:
+def _flush(domain: RealDomain, arg: object) -> None:
     _nic.ofi_flush_work(domain)
     for queued in list(domain._work.transfers.values()):
         queued.flushed()
     domain._work.counting.clear()
+
+
+COMMANDS = {int(Control.QUEUE_WORK): _queue, int(Control.CANCEL_WORK): _cancel, int(Control.FLUSH_WORK): _flush}
+"""Commands of a domain. The buffers of deferred work are free when its completion is read, the work cancelled or its
+endpoint closed; some providers report it to counters alone."""
