@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from tests.provider import support
 from tests.provider.far import Far
 
@@ -16,6 +17,7 @@ fi_close of a domain with queues: Device or resource busy
 fi_enable, without list entries in the service: No space left on device
 fi_close of a queue with an endpoint: Device or resource busy
 fi_mr_reg, a key of 64 bits: Key was rejected by service
+fi_mr_reg, a key of 33 bits: Key was rejected by service
 fi_mr_enable, not bound: Invalid argument
 fi_write to a region that is not enabled: Input/output error
 a region with a key in use: Required key not available
@@ -54,6 +56,7 @@ def test_wrong_calls_are_refused_by_number_and_explained(programs: Path, tmp_pat
 
 
 AGAIN = """fi_close of a counter with a region: Device or resource busy
+a key in use: Required key not available
 a second counter: {no_counter}
 regions: {regions}
 closed
@@ -67,10 +70,12 @@ def test_closed_objects_give_back_what_they_took_of_a_service(programs: Path, tm
     assert done.stdout == AGAIN.format(no_counter="Invalid resource domain", regions=13)
 
 
-def test_killed_program_gives_back_what_it_had_of_a_service(programs: Path, tmp_path: Path) -> None:
-    """Its policy helper died with it: the next program's asks who lives. Two programs do not fit at once."""
+@pytest.mark.parametrize("les", [7, 13], ids=["an endpoint finds no entry", "a region finds no entry"])
+def test_killed_program_gives_back_what_it_had_of_a_service(programs: Path, tmp_path: Path, les: int) -> None:
+    """Its policy helper died with it: the next program's asks who lives. Each program takes six entries for its endpoints
+    and one for its region: two do not fit at once."""
     env = support.environment("cxi", XDG_RUNTIME_DIR=str(tmp_path), FI_LOG_LEVEL="warn", **support.registry(tmp_path))
-    env |= support.of_service(env, les=7)
+    env |= support.of_service(env, les=les)
     command = [str(support.compiled("far", programs)), "cxi", "1", "ends"]
     for turn in range(2):
         one = Far(command, env, tmp_path / f"stderr {turn}")

@@ -26,8 +26,18 @@ static int fill(struct fid_domain* of, struct fid_ep* ep) {
   }
   if (n < 63) MUST(fi_close(&mrs[n]->fid));
   MUST(fi_close(&mrs[n - 1]->fid));
+  /* A region that is refused takes nothing, also while it is open. */
+  struct fid_mr* second;
+  long r = fi_mr_reg(of, memory, 64, FI_REMOTE_WRITE, 0, 200, 0, &second, NULL);
+  int opened = r == 0;
+  if (opened) {
+    MUST(fi_mr_bind(second, &ep->fid, 0));
+    r = fi_mr_enable(second);
+  }
+  refused("a key in use", r);
   mrs[n - 1] = bound(of, ep, NULL, FI_REMOTE_WRITE, 300);
   MUST(fi_mr_enable(mrs[n - 1]));
+  if (opened) MUST(fi_close(&second->fid));
   for (int i = 0; i < n; ++i) MUST(fi_close(&mrs[i]->fid));
   return n;
 }

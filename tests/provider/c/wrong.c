@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
 
   refused("fi_mr_reg, a key of 64 bits",
           fi_mr_reg(domain, memory, 64, FI_REMOTE_WRITE, 0, UINT64_C(1) << 40, 0, &mr, NULL));
+  refused("fi_mr_reg, a key of 33 bits",
+          fi_mr_reg(domain, memory, 64, FI_REMOTE_WRITE, 0, UINT64_C(1) << 32, 0, &mr, NULL));
   MUST(fi_mr_reg(domain, memory, 64, FI_REMOTE_WRITE, 0, 200, 0, &mr, NULL));
   refused("fi_mr_enable, not bound", fi_mr_enable(mr));
   struct fi_cq_tagged_entry e = {0};
