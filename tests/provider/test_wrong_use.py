@@ -72,8 +72,8 @@ def test_closed_objects_give_back_what_they_took_of_a_service(programs: Path, tm
 
 @pytest.mark.parametrize("les", [7, 13], ids=["an endpoint finds no entry", "a region finds no entry"])
 def test_killed_program_gives_back_what_it_had_of_a_service(programs: Path, tmp_path: Path, les: int) -> None:
-    """Its policy helper died with it: the next program's asks who lives. Each program takes six entries for its endpoints
-    and one for its region: two do not fit at once."""
+    """Its policy helper died with it: the next program's asks who lives. Each program takes six entries for its
+    endpoints and one for its region: two do not fit at once."""
     env = support.environment("cxi", XDG_RUNTIME_DIR=str(tmp_path), FI_LOG_LEVEL="warn", **support.registry(tmp_path))
     env |= support.of_service(env, les=les)
     command = [str(support.compiled("far", programs)), "cxi", "1", "ends"]
