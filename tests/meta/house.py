@@ -103,7 +103,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 125_695,
+    "lines of src and cpp": 125_710,
     "lines of cpp/bind/": 17_329,
     "methods of nic::TxPort": 82,
     "files that define nic::TxPort": 12,

@@ -502,17 +502,24 @@ class NameServer:
 def _serve(server: weakref.ref[NameServer], wake: int) -> None:
     """The thread. It references the server only while it works, so that an unused server can be collected."""
     pause = 0.0  # above 0: callers wait, and there is no free descriptor
+    waker, every = select.poll(), select.poll()
+    for poller in (waker, every):
+        poller.register(wake, select.POLLIN)
+    known: set[int] = set()  # in `every`, which has a number for each name: only changes are registered
     try:
         while True:
             here = server()
             if here is None:
                 return
-            poller = select.poll()
-            poller.register(wake, select.POLLIN)
-            for fd in here._snapshot() if not pause else []:
-                poller.register(fd, select.POLLIN)
+            if not pause:
+                now = set(here._snapshot())
+                for fd in known - now:
+                    every.unregister(fd)
+                for fd in now - known:
+                    every.register(fd, select.POLLIN)
+                known = now
             del here
-            ready = poller.poll(pause * 1000 or None)
+            ready = waker.poll(pause * 1000) if pause else every.poll()
             here = server()
             if here is None:
                 return

@@ -64,9 +64,11 @@ def _by_diag(prefix: str, states: int) -> list[tuple[str, int | None]]:
                     return found
                 if kind == _NLMSG_ERROR or length < _MESSAGE.size:
                     raise OSError("sock_diag refused")
-                name, uid = _attributes(data, at + _MESSAGE.size + _TOLD_BYTES, at + length)
-                if name.startswith(wanted):
-                    found.append((name[1:].decode(errors="replace"), uid))
+                # The kernel tells of every socket of the namespace, and few are wanted.
+                if data.find(wanted, at, at + length) >= 0:
+                    name, uid = _attributes(data, at + _MESSAGE.size + _TOLD_BYTES, at + length)
+                    if name.startswith(wanted):
+                        found.append((name[1:].decode(errors="replace"), uid))
                 at += (length + 3) & ~3
 
 
