@@ -151,11 +151,15 @@ bool ofi_numbers(const OfiEp& ep, const BufferArgs& a, bool receives, OfiCall* c
     PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
     return false;
   }
-  return (n.at("key") < 0 || target_ok(method, a.addr, a.key, &c->addr, &c->key)) &&
-         to_u64(a.peer, &c->peer, method, n.name(static_cast<size_t>(peer_of(n)))) &&
-         to_u64(a.tag, &c->tag, method, "tag") && to_u64(a.ignore, &c->ignore, method, "ignore") &&
-         to_u64(a.data, &c->value, method, "data") && ofi_ready(ep, method, c->peer, receives) &&
-         ofi_tag(ep, method, c->tag, &c->ignore);
+  const auto take = [](PyObject* o, uint64_t* out, const char* name) {
+    return o == nullptr || plain_number(o, out) || to_u64(o, out, method, name);
+  };
+  const bool place = n.at("key") < 0 || (a.addr != nullptr && a.key != nullptr)
+                         ? take(a.addr, &c->addr, "addr") && take(a.key, &c->key, "key")
+                         : target_ok(method, a.addr, a.key, &c->addr, &c->key);
+  return place && take(a.peer, &c->peer, n.name(static_cast<size_t>(peer_of(n)))) && take(a.tag, &c->tag, "tag") &&
+         take(a.ignore, &c->ignore, "ignore") && take(a.data, &c->value, "data") &&
+         ofi_ready(ep, method, c->peer, receives) && ofi_tag(ep, method, c->tag, &c->ignore);
 }
 
 // Reads the plain arguments of a method M. *context: borrowed, or null.
