@@ -161,6 +161,25 @@ BOOST_AUTO_TEST_CASE(test_short_form_that_breaks_the_protocol_is_refused) {
   BOOST_TEST((rx.arrive_brief(kPeer, brief_of(m, bytes)) == RxAnswer::closed));
 }
 
+BOOST_AUTO_TEST_CASE(test_short_form_of_the_refused_message_lets_the_flow_go_on) {
+  Rx rx(config(10, 1));
+  SendFlow flow{rx};
+  flow.send(1);
+  BOOST_TEST((flow.send(2).answer == RxAnswer::refused));
+  std::byte second[8], third[8];
+  rx.post(receive(2, second, 8));
+  rx.post(receive(3, third, 8));
+  const auto bytes = bytes_of(8);
+  RxMessage m = flow.make(3, 8, kQuick);
+  m.sequence += 1;
+  BOOST_TEST((rx.arrive_brief(kPeer, brief_of(m, bytes)) == RxAnswer::none));
+  BOOST_TEST(rx.completions.empty());  // message 3 must not pass message 2
+  BOOST_TEST((rx.arrive_brief(kPeer, brief_of(flow.make(2, 8, kQuick), bytes)) == RxAnswer::none));
+  BOOST_TEST_REQUIRE(rx.completions.size() == 2U);
+  BOOST_TEST(rx.next().tag == 2U);
+  BOOST_TEST(rx.next().tag == 3U);
+}
+
 // A page of the receive fails: the receive ends with the error, as for any message.
 BOOST_AUTO_TEST_CASE(test_short_form_for_a_receive_without_pages_fails_the_receive) {
   mem::keep_fault_handler();  // Boost's handler is in front of ours

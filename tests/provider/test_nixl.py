@@ -27,7 +27,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     found = support.environment(None, support.MPICH)  # no FI_PROVIDER
     found["LD_LIBRARY_PATH"] = f"{clients.stubs(folder / 'stubs')}:{libraries}"
     found["PYTHONPATH"] = f"{wheel}:{sysconfig.get_path('purelib')}"
-    return found | more
+    return found | support.registry(folder) | more  # an agent takes most of a service's list entries
 
 
 def agents(folder: Path, env: dict[str, str]) -> tuple[subprocess.CompletedProcess[str], str]:

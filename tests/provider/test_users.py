@@ -125,12 +125,14 @@ listener.accept()
 """
 
 
-def test_socket_of_another_user_is_not_asked(programs: Path, tmp_path: Path) -> None:
+def test_socket_of_another_user_is_not_asked(programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The name of a socket depends on the environment alone: here another user listens at it."""
     if os.geteuid() != 0:
         pytest.skip("only root may be another user")
     program = support.compiled("info", programs)
-    runs = [tmp_path / "run", tmp_path / "other"]
+    short = tempfile.TemporaryDirectory(prefix="weft-", dir="/tmp")  # the listener's path is at most 107 bytes
+    request.addfinalizer(short.cleanup)
+    runs = [tmp_path / "run", Path(short.name)]
     for run in runs:
         (run / "weft").mkdir(mode=0o700, parents=True)
     envs = [environment("weft", tmp_path) | {"XDG_RUNTIME_DIR": str(run)} for run in runs]
