@@ -276,7 +276,6 @@ void ShmLink::store_hint() noexcept {
   shared_.inbox_mutex.assert_held();
   const auto hint = shared_.inbox.consumer.hint();
   hint_free_.store(hint.free, std::memory_order_relaxed);
-  wants_idle_.store(shared_.inbox.consumer.wants_idle(), std::memory_order_relaxed);
   hint_word_.store(hint.word, std::memory_order_relaxed);
 }
 

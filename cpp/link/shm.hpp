@@ -59,8 +59,7 @@ class ShmLink final : public Link {
   [[nodiscard]] bool maybe_ready() const noexcept override {
     if (private_count_.load(std::memory_order_relaxed) != 0) return true;  // polls read these rings: recently active
     const auto* word = hint_word_.load(std::memory_order_relaxed);
-    return word == nullptr || word->load(std::memory_order_relaxed) != hint_free_.load(std::memory_order_relaxed) ||
-           wants_idle_.load(std::memory_order_relaxed);
+    return word == nullptr || word->load(std::memory_order_relaxed) != hint_free_.load(std::memory_order_relaxed);
   }
   size_t poll(FrameSink& sink, size_t budget) override;
   size_t poll_events(FrameSink& sink) override;
@@ -168,7 +167,6 @@ class ShmLink final : public Link {
   Area shared_;
   std::atomic<const std::atomic<uint64_t>*> hint_word_{nullptr};
   std::atomic<uint64_t> hint_free_{0};
-  std::atomic<bool> wants_idle_{false};  // a poll of the empty ring has work: ring/mpsc.hpp
   std::atomic<bool> chunks_wanted_{false}, frames_lost_{false};
   // Peers with an area of their own whose rings polls read. The polling thread changes the list; a thread that goes to
   // sleep reads it.

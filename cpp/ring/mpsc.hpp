@@ -351,13 +351,13 @@ class MpscConsumer {
   [[nodiscard]] bool wants_idle() const noexcept { return taken_unfreed_ >= free_batch_; }
 
   /// Lets other threads than the consumer's check for work: there may be a message once *word differs from `free`.
-  /// No word: assume that there is work. Valid until the next poll.
+  /// No word: assume that there is work, be it a batch of slots to free. Valid until the next poll.
   struct Hint {
     const std::atomic<uint64_t>* word = nullptr;
     uint64_t free = 0;
   };
   [[nodiscard]] Hint hint() const noexcept {
-    if (!holes_.empty() || head_ < skip_check_until_) return {};
+    if (!holes_.empty() || head_ < skip_check_until_ || wants_idle()) return {};
     return {&slots_[head_ & mask_].state, detail::make_state(lap_at(head_), 0, detail::Phase::free)};
   }
 
