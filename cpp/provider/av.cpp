@@ -40,7 +40,9 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
   if (av.forked()) return refuse_forked(av, "fi_av_insert");
   if ((flags & ~(av.domain->rules.number("av.insert_flags") & (kSyncErr | kMore | kUserId))) != 0)
     return refuse(front, Subject::av, "fi_av_insert", fi_err::kEBADFLAGS,
-                  "fi_av_insert: flags that are not known here");
+                  "fi_av_insert: flags that this provider does not know\n  rule: weft has FI_MORE and FI_SYNC_ERR, cxi "
+                  "FI_MORE and "
+                  "FI_AV_USER_ID");
   if ((flags & kUserId) != 0 && out == nullptr) {
     return refuse(front, Subject::av, "fi_av_insert", fi_err::kEINVAL,
                   "fi_av_insert: with FI_AV_USER_ID, the array of fi_addr has the user ids");
