@@ -97,14 +97,12 @@ void front_ends(const Front& origin) noexcept {
 
 int refuse_kind(const char* call, const ofi::Fid* got, const char* takes) noexcept {
   const Front* const front = g_of_tables.load(std::memory_order_acquire);
-  if (front != nullptr && explains(*front, Subject::core)) {
-    try {
-      explain(*front, Subject::core, call,
-              std::string(call) + ": the object is " + (got == nullptr ? "NULL" : name_of_class(got->fclass)) +
-                  "\n  try: " + takes + " that is open");
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  if (front == nullptr) return -fi_err::kEINVAL;
+  if_explained(*front, Subject::core, [&] {
+    explain(*front, Subject::core, call,
+            std::string(call) + ": the object is " + (got == nullptr ? "NULL" : name_of_class(got->fclass)) +
+                "\n  try: " + takes + " that is open");
+  });
   return -fi_err::kEINVAL;
 }
 

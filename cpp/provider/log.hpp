@@ -1,6 +1,7 @@
 // cpp/provider/log.hpp: what a C program hears of a refusal besides its number: the explanation, in libfabric's log.
 #pragma once
 
+#include <new>
 #include <string_view>
 
 #include "provider/front.hpp"
@@ -15,6 +16,15 @@ enum class Subject : int { core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, m
 [[nodiscard]] bool explains(const Front& front, Subject subject) noexcept;
 // Writes a text of several lines at the level "warn", and appends it to the file of WEFT_EXPLAIN.
 void explain(const Front& front, Subject subject, const char* call, std::string_view text) noexcept;
+// Runs what makes and writes an explanation, if there is a reader. Without memory the caller's number says all.
+template <typename Write>
+void if_explained(const Front& front, Subject subject, Write&& write) noexcept {
+  if (!explains(front, subject)) return;
+  try {
+    write();
+  } catch (const std::bad_alloc&) {
+  }
+}
 // The negative number of a refused call, explained.
 int refuse(const Front& front, Subject subject, const char* call, int code, std::string_view text) noexcept;
 // The same for an answer of the policy helper; 0: the answer is no refusal.

@@ -14,12 +14,8 @@ ssize_t refuse_call(Ep& ep, const char* call, const call::Why& refused) noexcept
     return -number;  // the caller tries again: not worth a text
   }
   const Front& front = ep.domain->fabric->front;
-  if (explains(front, Subject::ep_data)) {
-    try {
-      explain(front, Subject::ep_data, call, call::explain(*ep.ep, call, why));
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  if_explained(front, Subject::ep_data,
+               [&] { explain(front, Subject::ep_data, call, call::explain(*ep.ep, call, why)); });
   return -number;
 }
 

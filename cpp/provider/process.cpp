@@ -79,15 +79,12 @@ void end_nic() noexcept {
 }
 
 int refuse_forked(const Front& front, Subject subject, const char* call) noexcept {
-  if (explains(front, subject)) {
-    try {
-      explain(front, subject, call,
-              std::string(call) +
-                  ": the object belongs to the process that forked this one\n  rule: a NIC and everything on it stay "
-                  "with the process that opened them\n  try: open a fabric and its objects in the child");
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  if_explained(front, subject, [&] {
+    explain(front, subject, call,
+            std::string(call) +
+                ": the object belongs to the process that forked this one\n  rule: a NIC and everything on it stay "
+                "with the process that opened them\n  try: open a fabric and its objects in the child");
+  });
   return -fi_err::kEOPBADSTATE;
 }
 
@@ -129,21 +126,19 @@ const Front* front_of_fid(ofi::Fid* fid, Subject* subject) noexcept {
 int refuse_missing(const ofi::Fid* fid, std::string_view member) noexcept {
   Subject subject{};
   const Front* const front = front_of_fid(const_cast<ofi::Fid*>(fid), &subject);
-  if (front != nullptr && explains(*front, subject)) {
-    try {
-      const size_t call = member.rfind("::"), table = member.rfind("::", call - 1) + 2;
-      std::string name = "fi_ops";  // weft::ofi::DomainOps::scalable_ep is struct fi_ops_domain's
-      const std::string_view kind = member.substr(table, call - table - std::string_view("Ops").size());
-      if (kind != "Fid") name += '_';
-      for (const char c : kind == "Fid" ? std::string_view() : kind) name += static_cast<char>(c | 0x20);
-      name += "->" + std::string(member.substr(call + 2));
-      explain(*front, subject, name.c_str(),
-              name +
-                  ": the object has no such call\n  rule: an endpoint has the calls of its capabilities\n  try: "
-                  "hints->caps; docs/howto/c-programs.md names what no C program has here");
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  if (front == nullptr) return -fi_err::kENOSYS;
+  if_explained(*front, subject, [&] {
+    const size_t call = member.rfind("::"), table = member.rfind("::", call - 1) + 2;
+    std::string name = "fi_ops";  // weft::ofi::DomainOps::scalable_ep is struct fi_ops_domain's
+    const std::string_view kind = member.substr(table, call - table - std::string_view("Ops").size());
+    if (kind != "Fid") name += '_';
+    for (const char c : kind == "Fid" ? std::string_view() : kind) name += static_cast<char>(c | 0x20);
+    name += "->" + std::string(member.substr(call + 2));
+    explain(*front, subject, name.c_str(),
+            name +
+                ": the object has no such call\n  rule: an endpoint has the calls of its capabilities\n  try: "
+                "hints->caps; docs/howto/c-programs.md names what no C program has here");
+  });
   return -fi_err::kENOSYS;
 }
 
