@@ -365,8 +365,10 @@ BOOST_AUTO_TEST_CASE(test_ring_slots_are_freed_when_there_is_no_message_or_at_th
   BOOST_REQUIRE(push(producer, sent++));
   expect(ring.consumer, 1, taken++);
   BOOST_TEST(ring.consumer.wants_idle());
+  BOOST_TEST(ring.consumer.hint().word == nullptr);  // a poll has work
   BOOST_TEST((ring.consumer.poll(message) == PollStatus::empty));
   BOOST_TEST(!ring.consumer.wants_idle());
+  BOOST_TEST(ring.consumer.hint().word != nullptr);
   for (int i = 0; i < 1024; ++i) BOOST_REQUIRE(push(producer, sent++));
   BOOST_TEST(!push(producer, sent));
 }
