@@ -469,7 +469,10 @@ bool RxContext::settle() noexcept {
   }
   const RxMode::Statistics now = mode_.statistics();
   const uint64_t events = now.changes + now.stops + now.pauses + (config_.append_retry_ns != 0 ? 0 : now.no_entries);
-  return std::exchange(events_told_, events) != events;
+  const bool changed = std::exchange(events_told_, events) != events;
+  if (changed && config_.traced) [[unlikely]]
+    sink_->changed(now);
+  return changed;
 }
 
 // The completion of a receive that no message has found.

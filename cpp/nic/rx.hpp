@@ -154,6 +154,8 @@ class RxSink {
   virtual uint64_t now_ns() noexcept = 0;
   // Only with Config::traced: a message has found no receive, and is kept.
   virtual void kept(const RxMessage&) noexcept {}
+  // Only with Config::traced: settle() has ended a change of the match mode, which nobody can see yet.
+  virtual void changed(const RxMode::Statistics&) noexcept {}
   // The flow may send the refused message again.
   // op_id: of a refused message.
   virtual void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept = 0;
@@ -176,7 +178,7 @@ class RxContext {
     RxBuffers::Config requests;  // buffers of messages in software
     // Time for which a receive waits for a list entry before it fails (FI_PROTO_CXI_RNR); 0: by the mode.
     uint64_t append_retry_ns = 0;
-    bool traced = false;  // the sink hears of kept messages
+    bool traced = false;  // the sink hears of kept messages and of changes of the mode
   };
   RxContext(const Config& config, RxSink* sink)
       : config_(config),

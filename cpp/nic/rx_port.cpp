@@ -416,17 +416,16 @@ uint64_t RxPort::now_ns() noexcept {
 }
 
 void RxPort::settle() noexcept {
-  if (unsettled_.exchange(false, std::memory_order_relaxed) && rx_.settle()) {
-    if (trace_ != nullptr) [[unlikely]] {
-      const RxMode::Statistics mode = rx_.statistics().mode;
-      TraceRecord r;
-      r.kind = TraceKind::match_mode;
-      r.what = static_cast<uint8_t>(mode.state);
-      r.arg = static_cast<uint64_t>(mode.cause);
-      trace_->add(r);
-    }
+  if (unsettled_.exchange(false, std::memory_order_relaxed) && rx_.settle())
     domain_->tell(ep_->address().pid, News::match_mode);
-  }
+}
+
+void RxPort::changed(const RxMode::Statistics& mode) noexcept {
+  TraceRecord r;
+  r.kind = TraceKind::match_mode;
+  r.what = static_cast<uint8_t>(mode.state);
+  r.arg = static_cast<uint64_t>(mode.cause);
+  trace_->add(r);
 }
 
 // ---- pulls ---------------------------------------------------------------------------------------------------------

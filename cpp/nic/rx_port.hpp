@@ -111,6 +111,7 @@ class RxPort final : private RxSink {
   void unsettled() noexcept override;
   uint64_t now_ns() noexcept override;
   void kept(const RxMessage& message) noexcept override;
+  void changed(const RxMode::Statistics& mode) noexcept override;
   void record(TraceKind kind, uint64_t bytes, uint64_t tag, uint32_t peer, uint64_t id = 0,
               Status status = Status::ok) noexcept;
   void ready(uint64_t peer, uint64_t op_id, uint32_t sender) noexcept override;

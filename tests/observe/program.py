@@ -188,9 +188,13 @@ def _stall() -> None:
 
 
 def _flow_control() -> None:
-    world = World()
+    """Flow control that begins twice and has ended twice."""
+    world, patience = World(), Patience(CALL_S)
     talk(world, "cxi", 20)
     flood(world, 2)
+    while world.more["talker"].ep.message_statistics().state == "changing":
+        make_progress(world)
+        assert not patience.over
 
 
 def _trigger() -> None:
