@@ -154,7 +154,7 @@ failed:
   return false;
 }
 
-constexpr size_t kShortMin = 4, kShortMax = 1024;
+constexpr size_t kShortMin = 4, kShortMax = 4096;
 // Copies kShortMin to kShortMax bytes without a record of the ranges; making that record takes longer than copying 256
 // bytes.
 [[nodiscard]] bool copy_short(std::byte* to, const std::byte* from, size_t length) noexcept;
@@ -192,7 +192,7 @@ failed:
 }  // namespace detail
 
 // HOT. copy_guarded() for the initiator's own copies; a word costs no record. Unlike copy_guarded(), a copy of up to
-// 1,024 bytes does not survive a handler installed in front of ours that raises the signal again. So requests of peers
+// 4,096 bytes does not survive a handler installed in front of ours that raises the signal again. So requests of peers
 // use copy_guarded().
 [[nodiscard, gnu::always_inline]] inline bool copy_guarded_hot(std::byte* to, const std::byte* from,
                                                                size_t length) noexcept {

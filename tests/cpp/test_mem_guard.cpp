@@ -107,9 +107,9 @@ BOOST_AUTO_TEST_CASE(test_guarded_copy_ends_at_a_page_that_fails) {
 }
 
 BOOST_AUTO_TEST_CASE(test_hot_copy_of_any_length_copies_each_byte_once) {
-  std::vector<std::byte> from(2048), to(2048);
+  std::vector<std::byte> from(4608), to(4608);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
-  for (size_t n = 0; n <= 1100; ++n) {
+  for (size_t n = 0; n <= 4200; n = n < 1100 || n >= 4090 ? n + 1 : n + 37) {
     const size_t shift = n % 33;
     std::ranges::fill(to, std::byte{0xa5});
     BOOST_REQUIRE(mem::copy_guarded_hot(to.data() + shift, from.data() + 3 * shift, n));
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(test_hot_copy_ends_at_a_page_that_fails_at_any_byte) {
   for (const auto way : {Pages::unmapped, Pages::closed, Pages::read_only, Pages::cut_off}) {
     const Pages pages(way);
     std::byte* const edge = pages.at + 2 * kPage;
-    for (size_t n = 1; n <= 1025; n = n < 70 ? n + 1 : n + 73) {
+    for (size_t n = 1; n <= 4097; n = n < 70 ? n + 1 : n + (n < 1024 ? 73 : 439)) {
       BOOST_REQUIRE(mem::copy_guarded_hot(edge - n, mine.data(), n));
       for (size_t inside = 0; inside < n; inside = inside < 70 ? inside + 1 : inside + 61) {
         BOOST_REQUIRE(!mem::copy_guarded_hot(edge - inside, mine.data(), n));
