@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import uuid
 from typing import Any
 
 import pytest
@@ -154,7 +155,6 @@ def test_interpreter_pool_is_refused_with_what_to_do() -> None:
 
 
 # ---- containers ------------------------------------------------------------------------------------------------------
-NAME = "weft-test-peer-kinds"
 OWN_PID = ["unshare", "--pid", "--fork", "--mount-proc"]
 OTHER_HOST_NAME = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
 
@@ -168,14 +168,15 @@ def through_the_wall(owner: list[str], peer: list[str]) -> tuple[list[Any], list
         if walls and patience.run([*walls, "true"], timeout=20).returncode:
             pytest.skip(f"the kernel permits no {' '.join(walls[:3])}")
     side = [sys.executable, "-m", "tests.procs.peer_kinds"]
+    name = f"weft-test-{uuid.uuid4()}"  # these tests run side by side, and see each other's names
     with subprocess.Popen(
-        [*owner, *side, "owner", NAME], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [*owner, *side, "owner", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as first:
         assert first.stdin is not None
         assert first.stdout is not None
         try:
             tickets = json.loads(first.stdout.readline())
-            done = patience.run([*peer, *side, "peer", NAME, *tickets], cwd=ROOT, timeout=WATCHDOG_S)
+            done = patience.run([*peer, *side, "peer", name, *tickets], cwd=ROOT, timeout=WATCHDOG_S)
             first.stdin.close()
             seen = json.loads(first.stdout.readline())
         finally:
