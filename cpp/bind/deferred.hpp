@@ -27,16 +27,11 @@ PyObject* queue(EndpointCore* core, const char* method, Call& c, PyObject* conte
                 const Deferral& later) {
   if (context == nullptr) context = Py_None;
   if constexpr (requires { c.has_context; }) c.has_context = context != Py_None;
-  call::Why why;
-  if (call::check(*core->ep, c, &why) != Refusal::none) {
-    refuse(core, method, why);
-    return nullptr;
-  }
-  c.flags |= core->lane;
   c.context = reinterpret_cast<uint64_t>(context);
   auto work = std::make_unique<nic::Work>();
-  if (const Refusal r = call::fill(*core->ep, c, work.get()); r != Refusal::none) {
-    refuse(core, method, r, why.dest, work->total);
+  call::Why why;
+  if (call::defer(*core->ep, c, core->lane, work.get(), &why) != Refusal::none) {
+    refuse(core, method, why);
     return nullptr;
   }
   work->cookies.reserve(bufs.size() + 1);

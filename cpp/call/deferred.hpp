@@ -14,4 +14,13 @@ namespace weft::call {
 [[nodiscard]] Refusal fill(nic::Endpoint& ep, const Send& s, nic::Work* work);
 [[nodiscard]] Refusal fill(nic::Endpoint& ep, const Receive& r, nic::Work* work);
 
+// Checks a call and makes it a piece of work, with these flags besides its own: of the handle.
+template <typename Call>
+[[nodiscard]] Refusal defer(nic::Endpoint& ep, Call& c, uint64_t more, nic::Work* work, Why* why) {
+  if (check(ep, c, why) != Refusal::none) return why->refusal;
+  c.flags |= more;
+  if (const Refusal r = fill(ep, c, work); r != Refusal::none) return why->set(r, work->total, 0);
+  return Refusal::none;
+}
+
 }  // namespace weft::call

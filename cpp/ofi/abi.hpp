@@ -558,6 +558,20 @@ struct FidPep {
 
 // ---- deferred work -------------------------------------------------------------------------------------------------
 
+// enum fi_op_type
+enum OpType : int {
+  kOpRecv,
+  kOpSend,
+  kOpTrecv,
+  kOpTsend,
+  kOpRead,
+  kOpWrite,
+  kOpAtomic,
+  kOpFetchAtomic,
+  kOpCompareAtomic,
+  kOpCntrSet,
+  kOpCntrAdd
+};
 struct OpMsg {
   FidEp* ep;
   Msg msg;
@@ -607,6 +621,12 @@ struct DeferredWork {
   void* op;
 };
 static_assert(sizeof(DeferredWork) == 104);
+struct TriggeredContext {  // as far as fi_triggered_context and fi_triggered_context2 are the same
+  int event_type;
+  FidCntr* cntr;  // of FI_TRIGGER_THRESHOLD, as the next
+  size_t threshold;
+};
+static_assert(offsetof(TriggeredContext, threshold) == 16);
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,8 @@ struct ElementLists {
 
 // The rest of a call with lists, whose family, flags, target and numbers are in `a`.
 ssize_t list_atomic(Ep& ep, const char* name, call::Atomic& a, const ValueLists& operand, const ValueLists& compare,
-                    const ValueLists& result, const ofi::RmaIov* remote, size_t remote_count, bool whole) noexcept {
+                    const ValueLists& result, const ofi::RmaIov* remote, size_t remote_count, bool whole,
+                    const Later* later = nullptr) noexcept {
   if (ep.forked()) return refuse_forked(ep, name);
   call::Why why;
   if (call::check_pair(*ep.ep, a, &why) != Refusal::none) return refuse_call(ep, name, why);
@@ -98,7 +99,7 @@ ssize_t list_atomic(Ep& ep, const char* name, call::Atomic& a, const ValueLists&
   a.result = of_result.span();
   a.remote = {ranges.data(), remote_count};
   a.whole = whole;
-  return run(ep, name, a);
+  return start(ep, name, a, later);
 }
 
 ssize_t vector_atomic(Ep& ep, const char* name, AtomicFamily family, const ValueLists& operand,
@@ -112,20 +113,6 @@ ssize_t vector_atomic(Ep& ep, const char* name, AtomicFamily family, const Value
   set_pair(&a, datatype, op);
   const ofi::RmaIov remote{addr, 0, key};
   return list_atomic(ep, name, a, operand, compare, result, &remote, 1, true);
-}
-
-ssize_t message_atomic(Ep& ep, const char* name, AtomicFamily family, const ofi::MsgAtomic* m,
-                       const ValueLists& compare, const ValueLists& result, uint64_t flags) noexcept {
-  call::Atomic a;
-  a.family = family;
-  a.message = true;
-  a.flags = flags;
-  a.dest = m->addr;
-  a.context = context_of(m->context);
-  a.imm = m->data;
-  set_pair(&a, m->datatype, m->op);
-  return list_atomic(ep, name, a, {m->iov, m->desc, m->iov_count}, compare, result, m->rma_iov, m->rma_iov_count,
-                     false);
 }
 
 void* atomic_context(ofi::FidEp* fid) noexcept {
@@ -143,7 +130,9 @@ ssize_t atomic_writev(ofi::FidEp* fid, const ofi::Ioc* iov, void** desc, size_t 
                        context);
 }
 ssize_t atomic_writemsg(ofi::FidEp* fid, const ofi::MsgAtomic* m, uint64_t flags) {
-  return message_atomic(of(fid), "fi_atomicmsg", AtomicFamily::base, m, {}, {}, flags);
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_atomicmsg", ofi::kOpAtomic, ofi::OpAtomic{fid, *m, flags});
+  return atomic_message(of(fid), "fi_atomicmsg", AtomicFamily::base, *m, {}, {}, flags);
 }
 ssize_t atomic_inject(ofi::FidEp* fid, const void* buf, size_t count, ofi::Addr dest, uint64_t addr, uint64_t key,
                       int type, int op) {
@@ -163,8 +152,10 @@ ssize_t atomic_readwritev(ofi::FidEp* fid, const ofi::Ioc* iov, void** desc, siz
 }
 ssize_t atomic_readwritemsg(ofi::FidEp* fid, const ofi::MsgAtomic* m, ofi::Ioc* result, void** result_desc,
                             size_t result_count, uint64_t flags) {
-  return message_atomic(of(fid), "fi_fetch_atomicmsg", AtomicFamily::fetch, m, {}, {result, result_desc, result_count},
-                        flags);
+  const ofi::MsgValues fetch{result, result_desc, result_count};
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_fetch_atomicmsg", ofi::kOpFetchAtomic, ofi::OpFetchAtomic{fid, *m, fetch, flags});
+  return atomic_message(of(fid), "fi_fetch_atomicmsg", AtomicFamily::fetch, *m, {}, fetch, flags);
 }
 ssize_t atomic_compwrite(ofi::FidEp* fid, const void* buf, size_t count, void* desc, const void* compare,
                          void* compare_desc, void* result, void* result_desc, ofi::Addr dest, uint64_t addr,
@@ -183,8 +174,11 @@ ssize_t atomic_compwritev(ofi::FidEp* fid, const ofi::Ioc* iov, void** desc, siz
 ssize_t atomic_compwritemsg(ofi::FidEp* fid, const ofi::MsgAtomic* m, const ofi::Ioc* compare, void** compare_desc,
                             size_t compare_count, ofi::Ioc* result, void** result_desc, size_t result_count,
                             uint64_t flags) {
-  return message_atomic(of(fid), "fi_compare_atomicmsg", AtomicFamily::compare, m,
-                        {compare, compare_desc, compare_count}, {result, result_desc, result_count}, flags);
+  const ofi::MsgValues values{compare, compare_desc, compare_count}, fetch{result, result_desc, result_count};
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_compare_atomicmsg", ofi::kOpCompareAtomic,
+                     ofi::OpCompareAtomic{fid, *m, fetch, values, flags});
+  return atomic_message(of(fid), "fi_compare_atomicmsg", AtomicFamily::compare, *m, values, fetch, flags);
 }
 
 // The most elements of a call; -EOPNOTSUPP: the operation does not exist.
@@ -209,6 +203,22 @@ int atomic_compwritevalid(ofi::FidEp* fid, int type, int op, size_t* count) {
 }
 
 }  // namespace
+
+ssize_t atomic_message(Ep& ep, const char* name, AtomicFamily family, const ofi::MsgAtomic& m,
+                       const ofi::MsgValues& compare, const ofi::MsgValues& result, uint64_t flags,
+                       const Later* later) noexcept {
+  call::Atomic a;
+  a.family = family;
+  a.message = true;
+  a.flags = flags;
+  a.dest = m.addr;
+  a.context = context_of(m.context);
+  a.imm = m.data;
+  set_pair(&a, m.datatype, m.op);
+  const auto list = [](const ofi::MsgValues& of) { return ValueLists{of.iov, of.desc, of.iov_count}; };
+  return list_atomic(ep, name, a, {m.iov, m.desc, m.iov_count}, list(compare), list(result), m.rma_iov, m.rma_iov_count,
+                     false, later);
+}
 
 ofi::AtomicOps g_atomic_ops{sizeof(ofi::AtomicOps), atomic_write,         atomic_writev,       atomic_writemsg,
                             atomic_inject,          atomic_readwrite,     atomic_readwritev,   atomic_readwritemsg,

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "call/call.hpp"
+#include "call/deferred.hpp"
 #include "call/msg.hpp"
 #include "provider/objects.hpp"
 
@@ -85,6 +86,74 @@ ssize_t run(Ep& ep, const char* name, Call& c) noexcept {
   } catch (const std::bad_alloc&) {
     return -fi_err::kENOMEM;
   }
+}
+
+// How an operation of deferred work (fi_trigger(3)) starts: work.cpp.
+struct Later {
+  uint64_t threshold = 0, owner = 0;
+  std::shared_ptr<nic::Counter> trigger, counter;
+  bool write_back = false;
+};
+// Queues work that is filled in, but for its start.
+ssize_t queue_work(Domain& d, const char* name, std::unique_ptr<nic::Work> work, const Later& later);
+
+template <typename Call>
+constexpr bool kReceives = std::is_same_v<Call, call::Receive>;
+
+// Checks and posts a call, or makes it deferred work.
+template <typename Call>
+ssize_t start(Ep& ep, const char* name, Call& c, const Later* later) noexcept {
+  if (later == nullptr) [[likely]]
+    return run(ep, name, c);
+  if constexpr (kReceives<Call>) {
+    if (later->threshold == 0) {  // posted now
+      c.deferred = true;
+      c.counter = later->counter;
+      return run(ep, name, c);
+    }
+  }
+  try {
+    auto work = std::make_unique<nic::Work>();
+    call::Why why;
+    if (call::defer(*ep.ep, c, requires { c.tagged; } ? ep.lane : ep.one_sided, work.get(), &why) != Refusal::none)
+      return refuse_call(ep, name, why);
+    return queue_work(*ep.domain, name, std::move(work), *later);
+  } catch (const Error& e) {
+    return refuse(ep.domain->fabric->front, Subject::ep_data, name, e.fi_code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return -fi_err::kENOMEM;
+  }
+}
+
+// The calls with a message, which deferred work has too.
+ssize_t send_message(Ep& ep, const char* name, const ofi::Msg& m, uint64_t flags,
+                     const Later* later = nullptr) noexcept;
+ssize_t recv_message(Ep& ep, const char* name, const ofi::Msg& m, uint64_t flags,
+                     const Later* later = nullptr) noexcept;
+ssize_t send_message(Ep& ep, const char* name, const ofi::MsgTagged& m, uint64_t flags,
+                     const Later* later = nullptr) noexcept;
+ssize_t recv_message(Ep& ep, const char* name, const ofi::MsgTagged& m, uint64_t flags,
+                     const Later* later = nullptr) noexcept;
+ssize_t transfer_message(Ep& ep, const char* name, nic::OpKind kind, const ofi::MsgRma& m, uint64_t flags,
+                         const Later* later = nullptr) noexcept;
+ssize_t atomic_message(Ep& ep, const char* name, nic::AtomicFamily family, const ofi::MsgAtomic& m,
+                       const ofi::MsgValues& compare, const ofi::MsgValues& result, uint64_t flags,
+                       const Later* later = nullptr) noexcept;
+
+// ---- FI_TRIGGER
+// ------------------------------------------------------------------------------------------------------
+
+constexpr uint64_t kTriggerFlag = 1ull << 20;
+
+// A call with a message whose flags have FI_TRIGGER, on an endpoint with the capability: fi_trigger(3).
+inline bool is_triggered(const Ep& ep, uint64_t flags) noexcept {
+  return (flags & kTriggerFlag) != 0 && ep.triggers;
+}
+[[gnu::noinline]] ssize_t triggered(ofi::FidEp* fid, const char* name, int op_type, void* op, uint64_t* flags,
+                                    const void* context) noexcept;
+template <typename Op>
+[[gnu::noinline]] ssize_t triggered(const char* name, int op_type, Op op) noexcept {
+  return triggered(op.ep, name, op_type, &op, &op.flags, op.msg.context);
 }
 
 }  // namespace weft::provider

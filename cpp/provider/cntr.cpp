@@ -26,6 +26,7 @@ int cntr_close(ofi::Fid* fid) {
     return refuse(c.domain->fabric->front, Subject::cntr, "fi_close", fi_err::kEBUSY,
                   "fi_close: an endpoint or a region is bound to the counter\n  try: close it first");
   }
+  c.domain->domain->triggers().forget(c.counter.get());
   if (c.counter->memory() != nullptr) {  // the program may unmap its buffer
     c.domain->host->nic().unwatch(c.counter.get());
     c.counter->memory()->set_buffer(nullptr, false);

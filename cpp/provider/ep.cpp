@@ -28,6 +28,7 @@ void take_handle(Ep& ep, const Record& answer) {
   ep.one_sided = call::one_sided_flags(rules, ep.lane, answer.number("call_flags"));
   ep.tx_flags = answer.number("tx_flags");
   ep.rx_flags = answer.number("rx_flags");
+  ep.no_work = answer.text("no_work");
 }
 
 int alias_close(EpShell* shell) {
@@ -114,6 +115,7 @@ int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
     ++object->uses;
     if (to->fclass == kClassCq) {
       ep.ep->bind_cq(static_cast<Cq*>(object)->cq, flags);
+      if ((flags & nic::flag::kSelectiveCompletion) != 0) ep.selective |= flags & (kTransmitFlag | kRecvFlag);
     } else if (to->fclass == kClassCntr) {
       ep.ep->bind_counter(static_cast<Cntr*>(object)->counter, flags);
     } else {
@@ -200,6 +202,7 @@ int ep_alias(ofi::FidEp* fid, const ofi::Alias& how) {
       ep.inject_context = from.inject_context;
       ep.data_writes = from.data_writes;
       ep.messages = from.messages;
+      ep.triggers = from.triggers;
       ep.desc_ignored = from.desc_ignored;
       ep.lane = uint64_t{ep.ep->open_lane()} << nic::flag::kLaneShift;
       take_handle(ep, answer);
@@ -451,6 +454,7 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
       ep.messages = answer.flag("messages");
       ep.source = answer.flag("source");
       ep.receives = answer.flag("receives");
+      ep.triggers = answer.flag("triggers");
       ep.desc_ignored = config.rules.desc_ignored;
       ep.connected = config.connected;
       ep.ep = d.domain->make_endpoint(config);

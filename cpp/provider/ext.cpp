@@ -229,9 +229,8 @@ int open_beyond(const Fabric& fabric, Subject subject, uint64_t lease, const cha
 int domain_control(ofi::Fid* fid, int command, void* arg) {
   Domain& d = of(as<ofi::FidDomain>(fid));
   if (d.forked()) return refuse_forked(d, "fi_control");
-  if (command == ofi::kQueueWork || command == ofi::kFlushWork) {
-    return ext_refuse(d.fabric->front, "fi_control", fi_err::kENOSYS, "C programs have no deferred work here");
-  }
+  if (command == ofi::kQueueWork || command == ofi::kFlushWork || (command == ofi::kCancelWork && d.work.cancels))
+    return control_work(d, command, arg);
   return control_beyond(d.fabric->front, Subject::domain, d.lease, command, arg, &d);
 }
 

@@ -87,7 +87,7 @@ ssize_t recv_one(Ep& ep, const char* name, const One& m) noexcept {
 
 template <bool tagged>
 ssize_t send_list(Ep& ep, const char* name, const iovec* iov, void** desc, size_t count, uint64_t dest, uint64_t tag,
-                  void* context, uint64_t data, uint64_t flags, bool message) noexcept {
+                  void* context, uint64_t data, uint64_t flags, bool message, const Later* later = nullptr) noexcept {
   Locals locals;
   if (!locals.take(ep, iov, desc, count)) return refuse_long_list(ep, name, count);
   call::Send s;
@@ -99,12 +99,12 @@ ssize_t send_list(Ep& ep, const char* name, const iovec* iov, void** desc, size_
   s.imm = data;
   s.flags = flags;
   s.context = context_of(context);
-  return run(ep, name, s);
+  return start(ep, name, s, later);
 }
 
 template <bool tagged>
 ssize_t recv_list(Ep& ep, const char* name, const iovec* iov, void** desc, size_t count, uint64_t source, uint64_t tag,
-                  uint64_t ignore, void* context, uint64_t flags, bool message) noexcept {
+                  uint64_t ignore, void* context, uint64_t flags, bool message, const Later* later = nullptr) noexcept {
   Locals locals;
   const bool buffers = (flags & nic::flag::kPeek) == 0;  // a peek has none
   if (buffers && !locals.take(ep, iov, desc, count)) return refuse_long_list(ep, name, count);
@@ -118,7 +118,7 @@ ssize_t recv_list(Ep& ep, const char* name, const iovec* iov, void** desc, size_
   r.ignore = ignore;
   r.flags = flags;
   r.context = context_of(context);
-  return run(ep, name, r);
+  return start(ep, name, r, later);
 }
 
 // ---- fi_msg(3) ------------------------------------------------------------------------------------------------------
@@ -131,7 +131,9 @@ ssize_t msg_recvv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, 
                           of(fid).flags_of(kReceives<false>), false);
 }
 ssize_t msg_recvmsg(ofi::FidEp* fid, const ofi::Msg* m, uint64_t flags) {
-  return recv_list<false>(of(fid), "fi_recvmsg", m->iov, m->desc, m->iov_count, m->addr, 0, 0, m->context, flags, true);
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_recvmsg", ofi::kOpRecv, ofi::OpMsg{fid, *m, flags});
+  return recv_message(of(fid), "fi_recvmsg", *m, flags);
 }
 ssize_t msg_send(ofi::FidEp* fid, const void* buf, size_t length, void* desc, ofi::Addr dest, void* context) {
   return send_one<false>(of(fid), "fi_send", {buf, length, desc, dest, 0, 0, context}, 0, false);
@@ -141,8 +143,9 @@ ssize_t msg_sendv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, 
                           false);
 }
 ssize_t msg_sendmsg(ofi::FidEp* fid, const ofi::Msg* m, uint64_t flags) {
-  return send_list<false>(of(fid), "fi_sendmsg", m->iov, m->desc, m->iov_count, m->addr, 0, m->context, m->data, flags,
-                          true);
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_sendmsg", ofi::kOpSend, ofi::OpMsg{fid, *m, flags});
+  return send_message(of(fid), "fi_sendmsg", *m, flags);
 }
 ssize_t msg_inject(ofi::FidEp* fid, const void* buf, size_t length, ofi::Addr dest) {
   return send_one<false>(of(fid), "fi_inject", {buf, length, nullptr, dest, 0, 0, own_context(fid)}, 0, true);
@@ -168,8 +171,9 @@ ssize_t tagged_recvv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t coun
                          of(fid).flags_of(kReceives<true>), false);
 }
 ssize_t tagged_recvmsg(ofi::FidEp* fid, const ofi::MsgTagged* m, uint64_t flags) {
-  return recv_list<true>(of(fid), "fi_trecvmsg", m->iov, m->desc, m->iov_count, m->addr, m->tag, m->ignore, m->context,
-                         flags, true);
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_trecvmsg", ofi::kOpTrecv, ofi::OpTagged{fid, *m, flags});
+  return recv_message(of(fid), "fi_trecvmsg", *m, flags);
 }
 ssize_t tagged_send(ofi::FidEp* fid, const void* buf, size_t length, void* desc, ofi::Addr dest, uint64_t tag,
                     void* context) {
@@ -181,8 +185,9 @@ ssize_t tagged_sendv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t coun
                          false);
 }
 ssize_t tagged_sendmsg(ofi::FidEp* fid, const ofi::MsgTagged* m, uint64_t flags) {
-  return send_list<true>(of(fid), "fi_tsendmsg", m->iov, m->desc, m->iov_count, m->addr, m->tag, m->context, m->data,
-                         flags, true);
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered("fi_tsendmsg", ofi::kOpTsend, ofi::OpTagged{fid, *m, flags});
+  return send_message(of(fid), "fi_tsendmsg", *m, flags);
 }
 ssize_t tagged_inject(ofi::FidEp* fid, const void* buf, size_t length, ofi::Addr dest, uint64_t tag) {
   return send_one<true>(of(fid), "fi_tinject", {buf, length, nullptr, dest, tag, 0, own_context(fid)}, 0, true);
@@ -198,6 +203,19 @@ ssize_t tagged_injectdata(ofi::FidEp* fid, const void* buf, size_t length, uint6
 }
 
 }  // namespace
+
+ssize_t send_message(Ep& ep, const char* name, const ofi::Msg& m, uint64_t flags, const Later* later) noexcept {
+  return send_list<false>(ep, name, m.iov, m.desc, m.iov_count, m.addr, 0, m.context, m.data, flags, true, later);
+}
+ssize_t recv_message(Ep& ep, const char* name, const ofi::Msg& m, uint64_t flags, const Later* later) noexcept {
+  return recv_list<false>(ep, name, m.iov, m.desc, m.iov_count, m.addr, 0, 0, m.context, flags, true, later);
+}
+ssize_t send_message(Ep& ep, const char* name, const ofi::MsgTagged& m, uint64_t flags, const Later* later) noexcept {
+  return send_list<true>(ep, name, m.iov, m.desc, m.iov_count, m.addr, m.tag, m.context, m.data, flags, true, later);
+}
+ssize_t recv_message(Ep& ep, const char* name, const ofi::MsgTagged& m, uint64_t flags, const Later* later) noexcept {
+  return recv_list<true>(ep, name, m.iov, m.desc, m.iov_count, m.addr, m.tag, m.ignore, m.context, flags, true, later);
+}
 
 ofi::MsgOps g_msg_ops{sizeof(ofi::MsgOps), msg_recv,    msg_recvv,  msg_recvmsg,  msg_send,
                       msg_sendv,           msg_sendmsg, msg_inject, msg_senddata, msg_injectdata};

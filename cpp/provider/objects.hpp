@@ -97,6 +97,18 @@ struct Keys {
   bool made = false;  // the provider makes the keys
 };
 
+// The rules of deferred work (fi_trigger(3)), as src/weft/fi/policy_rules.py has them.
+struct WorkRules {
+  bool receives_wait = true, single = false, sends_unchecked = false, cancels = true;
+  bool has_flags = false;
+  uint64_t flags = 0;  // if it has: the most of an operation
+  uint64_t write_back = 0;
+  std::string semaphore;  // the file under whose lock the processes of a service queue; empty: work waits for entries
+  std::atomic<uint64_t> waited{0};
+
+  void take(const Record& record);
+};
+
 struct Domain : Object {
   Fabric* fabric = nullptr;
   std::shared_ptr<host::HostNic> host;
@@ -111,6 +123,7 @@ struct Domain : Object {
   uint32_t api_version = 0;                          // of the program
   uint16_t vni = 0;
   bool address_vni = false, asks_outcome = false;
+  WorkRules work;
   std::atomic<bool> entry_alone{false};  // fi_cxi_dom_ops' ep_get_unexp_msgs fills entries without senders
   uint64_t mr_mode = 0;
 
@@ -220,7 +233,9 @@ struct Ep : Object {
   uint16_t vni = 0;
   bool connected = false;  // of the type FI_EP_MSG
   bool inject_context = false, data_writes = true, messages = true, desc_ignored = false;
-  bool source = false, receives = false;  // of its capabilities
+  bool source = false, receives = false, triggers = false;  // of its capabilities
+  uint64_t selective = 0;                                   // sides bound with FI_SELECTIVE_COMPLETION
+  std::string no_work;                                      // why it has no deferred work; empty: it has
 
   [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
 };
@@ -336,6 +351,9 @@ template <typename Entry>
 std::string bytes_of(const Entry& entry, size_t size = sizeof(Entry)) {
   return {reinterpret_cast<const char*>(&entry), size};
 }
+
+// Deferred work: the three commands of fi_control on a domain.
+int control_work(Domain& d, int command, void* arg) noexcept;
 
 extern ofi::MrOps g_mr_ops;
 extern ofi::MsgOps g_msg_ops;

@@ -51,27 +51,11 @@ ssize_t vector(Ep& ep, const char* name, const iovec* iov, void** desc, size_t c
   return run(ep, name, t);
 }
 
-template <OpKind kind>
-ssize_t message(Ep& ep, const char* name, const ofi::MsgRma* m, uint64_t flags) noexcept {
-  Locals locals;
-  if (!locals.take(ep, m->iov, m->desc, m->iov_count)) return refuse_long_list(ep, name, m->iov_count);
-  std::array<wire::RmaRange, nic::kIovMax> remote;
-  if (m->rma_iov_count > remote.size()) return refuse_long_list(ep, name, m->rma_iov_count);
-  for (size_t i = 0; i < m->rma_iov_count; ++i) {
-    remote[i].addr = m->rma_iov[i].addr;
-    remote[i].length = m->rma_iov[i].len;
-    remote[i].key = m->rma_iov[i].key;
-  }
-  call::ListTransfer t;
-  t.kind = kind;
-  t.message = true;
-  t.local = locals.span();
-  t.remote = {remote.data(), m->rma_iov_count};
-  t.dest = m->addr;
-  t.flags = flags;
-  t.context = context_of(m->context);
-  t.imm = m->data;
-  return run(ep, name, t);
+template <OpKind kind, ofi::OpType deferred>
+ssize_t message(ofi::FidEp* fid, const char* name, const ofi::MsgRma* m, uint64_t flags) noexcept {
+  if (is_triggered(of(fid), flags)) [[unlikely]]
+    return triggered(name, deferred, ofi::OpRma{fid, *m, flags});
+  return transfer_message(of(fid), name, kind, *m, flags);
 }
 
 void* rma_context(ofi::FidEp* fid) noexcept {
@@ -95,7 +79,7 @@ ssize_t rma_readv(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count, 
   return vector<OpKind::read>(of(fid), "fi_readv", iov, desc, count, {source, addr, key}, context);
 }
 ssize_t rma_readmsg(ofi::FidEp* fid, const ofi::MsgRma* m, uint64_t flags) {
-  return message<OpKind::read>(of(fid), "fi_readmsg", m, flags);
+  return message<OpKind::read, ofi::kOpRead>(fid, "fi_readmsg", m, flags);
 }
 ssize_t rma_write(ofi::FidEp* fid, const void* buf, size_t length, void* desc, ofi::Addr dest, uint64_t addr,
                   uint64_t key, void* context) {
@@ -106,7 +90,7 @@ ssize_t rma_writev(ofi::FidEp* fid, const iovec* iov, void** desc, size_t count,
   return vector<OpKind::write>(of(fid), "fi_writev", iov, desc, count, {dest, addr, key}, context);
 }
 ssize_t rma_writemsg(ofi::FidEp* fid, const ofi::MsgRma* m, uint64_t flags) {
-  return message<OpKind::write>(of(fid), "fi_writemsg", m, flags);
+  return message<OpKind::write, ofi::kOpWrite>(fid, "fi_writemsg", m, flags);
 }
 ssize_t rma_inject(ofi::FidEp* fid, const void* buf, size_t length, ofi::Addr dest, uint64_t addr, uint64_t key) {
   return transfer<OpKind::write>(of(fid), "fi_inject_write", buf, length, nullptr, {dest, addr, key}, rma_context(fid),
@@ -126,6 +110,29 @@ ssize_t rma_injectdata(ofi::FidEp* fid, const void* buf, size_t length, uint64_t
 }
 
 }  // namespace
+
+ssize_t transfer_message(Ep& ep, const char* name, OpKind kind, const ofi::MsgRma& m, uint64_t flags,
+                         const Later* later) noexcept {
+  Locals locals;
+  if (!locals.take(ep, m.iov, m.desc, m.iov_count)) return refuse_long_list(ep, name, m.iov_count);
+  std::array<wire::RmaRange, nic::kIovMax> remote;
+  if (m.rma_iov_count > remote.size()) return refuse_long_list(ep, name, m.rma_iov_count);
+  for (size_t i = 0; i < m.rma_iov_count; ++i) {
+    remote[i].addr = m.rma_iov[i].addr;
+    remote[i].length = m.rma_iov[i].len;
+    remote[i].key = m.rma_iov[i].key;
+  }
+  call::ListTransfer t;
+  t.kind = kind;
+  t.message = true;
+  t.local = locals.span();
+  t.remote = {remote.data(), m.rma_iov_count};
+  t.dest = m.addr;
+  t.flags = flags;
+  t.context = context_of(m.context);
+  t.imm = m.data;
+  return start(ep, name, t, later);
+}
 
 ofi::RmaOps g_rma_ops{sizeof(ofi::RmaOps), rma_read,     rma_readv,  rma_readmsg,   rma_write,
                       rma_writev,          rma_writemsg, rma_inject, rma_writedata, rma_injectdata};

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_YET", "Client", "offers"]
 
-NOT_YET = Flag.COLLECTIVE | Flag.TRIGGER
+NOT_YET = Flag.COLLECTIVE
 """Capabilities that the C library does not have yet."""
 
 _Answer = Mapping[str, Value]
@@ -41,6 +41,8 @@ _EXTENSIONS: Mapping[str, Callable[[Any, Record], _Answer]] = {
     "open_ops": extensions.open_ops,
     "set_ops": extensions.set_ops,
     "dom_ops": extensions.dom_ops,
+    "work_waits": extensions.work_waits,
+    "work_full": extensions.work_full,
 }
 """Question -> its answer about an object that the client has."""
 
@@ -303,8 +305,7 @@ def _refuse_missing(name: str, hints: Info) -> None:
     if missing:
         raise errors.NoData(
             f"getinfo: the hints ask {name} for {missing!s}\n"
-            "  rule: a C program has messages, tagged messages, RMA and atomics here; collectives and triggered "
-            "operations are not there yet\n"
+            "  rule: a C program has messages, tagged messages, RMA and atomics here; collectives are not there yet\n"
             "  try: hints->caps without these bits"
         )
 

@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 from . import rules
 from .records import Record, Value
 
-__all__ = ["dom_ops", "get_val", "getopt", "open_ops", "own_control", "set_ops", "set_val", "setopt"]
+__all__ = [
+    "dom_ops",
+    "get_val",
+    "getopt",
+    "open_ops",
+    "own_control",
+    "set_ops",
+    "set_val",
+    "setopt",
+    "work_full",
+    "work_waits",
+]
 
 _Answer = dict[str, Value]
 
@@ -73,6 +84,18 @@ def _there() -> None:
 def dom_ops(held: Any, asked: Record) -> _Answer:
     """A call of struct fi_cxi_dom_ops on a domain."""
     return _DOM_OPS[asked.text("call") or ""](held, held.policy.ops, asked)
+
+
+def work_waits(held: Any, asked: Record) -> _Answer:
+    """Deferred work of the program waits for entries of its service."""
+    tell = getattr(held.policy, "work_waits", None)
+    return {} if tell is None else {"text": tell(asked.number("waiting"))}
+
+
+def work_full(held: Any, asked: Record) -> _Answer:
+    """No entry is free for deferred work that may not wait: an answer without values says that there are some now."""
+    held.policy.work_full()
+    return {}
 
 
 def _cntr_read(held: Any, ops: Any, asked: Record) -> _Answer:

@@ -62,6 +62,7 @@ def domain(of: Domain) -> _Fields:
         "av.insert_flags": policy.vectors.insert_flags,
         "av.remove_ignores": int(policy.vectors.remove_unknown == "ignore"),
         "asks_outcome": int(policy.credential.service != 0),
+        "work": _work(of),
         **_resources(of),
     }
 
@@ -78,6 +79,19 @@ def _resources(of: Domain) -> _Fields:
     elsewhere: list[Value] = [{"nic": nic, "ip": ip, "port": port} for nic, ip, port in far()]
     pages: list[Value] = [{"nic": nic, "path": str(path)} for nic, path in counted_in()]
     return {**{f"ledger.{name}": value for name, value in lent().items()}, "page": pages, "elsewhere": elsewhere}
+
+
+def _work(of: Domain) -> _Fields:
+    """The rules of deferred work, and whether one piece of it can be canceled."""
+    rules = of.policy.work
+    return {
+        "receives_wait": int(rules.receives_wait),
+        "single": int(rules.single),
+        "flags": rules.flags,
+        "sends_unchecked": int(rules.sends_unchecked),
+        "write_back": rules.write_back,
+        "cancels": int(Control.CANCEL_WORK in of.policy.commands.domain),
+    }
 
 
 def queue(cq: CompletionQueue) -> _Fields:
@@ -104,6 +118,7 @@ def endpoint(ep: Endpoint) -> _Fields:
         "messages": int(policy.messages is not None),
         "source": int(bool(ep.caps & Flag.SOURCE)),
         "receives": int(bool(ep.caps & Flag.RECV)),
+        "triggers": int(bool(ep.caps & Flag.TRIGGER) and policy.triggers),
         **_address(policy.address),
         "data_writes": int(policy.data_writes),
         "inject_context": int(policy.inject_context),
@@ -123,6 +138,7 @@ def handle(of: Endpoint | EndpointAlias) -> _Fields:
         "lane.msg_order": msg_order,
         "lane.tclass": tclass,
         "call_flags": of.policy.call_flags,
+        "no_work": of.domain.policy.refuses_work(of.policy),
     }
 
 

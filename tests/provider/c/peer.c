@@ -1,16 +1,42 @@
-/* Two processes: argv[2] is what happens to the peer: "ends" (messages both ways, then it closes) or "killed". */
+/* Two processes: argv[2] is what happens to the peer: "ends" (messages both ways, then it closes), "killed", or "work":
+ * it is killed while deferred work for it waits. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <rdma/fi_trigger.h>
 
 #include "pair.h"
 
 static char buf[64 << 10], in[64 << 10];
 static int pipes[2][2];
 
+/* Deferred sends to a peer that dies before they start. */
+static void work(struct side* s, fi_addr_t to, void* d, pid_t child) {
+  struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
+  struct fid_cntr *trigger, *done;
+  struct iovec piece = {buf, sizeof(buf)};
+  struct fi_op_msg op = {s->ep, {&piece, &d, 1, to, &contexts[4], 0}, 0};
+  struct fi_deferred_work w = {.threshold = 1, .op_type = FI_OP_SEND, .op.msg = &op};
+  struct fi_cq_tagged_entry e = {0};
+  MUST(fi_cntr_open(domain, &attr, &trigger, NULL));
+  MUST(fi_cntr_open(domain, &attr, &done, NULL));
+  w.triggering_cntr = trigger;
+  w.completion_cntr = done;
+  for (int i = 0; i < 3; ++i) MUST(fi_control(&domain->fid, FI_QUEUE_WORK, &w));
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  MUST(fi_cntr_add(trigger, 1));
+  int failed = 0;
+  for (int i = 0; i < 3; ++i) failed += next(s->tx, &e) < 0 && e.op_context == &contexts[4];
+  printf("deferred sends to the dead: %d failed, %" PRIu64 " counted\n", failed, fi_cntr_readerr(done));
+  MUST(fi_close(&done->fid));
+  MUST(fi_close(&trigger->fid));
+}
+
 int main(int argc, char** argv) {
   if (argc < 3 || pipe(pipes[0]) || pipe(pipes[1])) return 2;
-  int killed = !strcmp(argv[2], "killed");
+  int works = !strcmp(argv[2], "work"), killed = works || !strcmp(argv[2], "killed");
   pid_t child = fork(); /* before libfabric is used */
   int me = child == 0;
   if (me && freopen("/dev/null", "w", stdout) == NULL) return 2;
@@ -40,7 +66,9 @@ int main(int argc, char** argv) {
   if (me && killed) {
     for (;;) pause();
   }
-  if (killed) {
+  if (works) {
+    work(s, to, d, child);
+  } else if (killed) {
     usleep(50000);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);

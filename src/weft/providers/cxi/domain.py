@@ -250,6 +250,8 @@ class CxiDomain(BaseDomain):
             "service": service,
             "les": ledger.KINDS.index("les"),
             "ptes": ledger.KINDS.index("ptes"),
+            "tles": ledger.KINDS.index(work.KIND),
+            "semaphore": work.client_semaphore(self) if self._work_limited else "",
             "optimized_below": CLIENT_OPTIMIZED if env.load().optimized_mrs else 0,
             **self.region_keys.form(self.options),
         }
@@ -273,6 +275,14 @@ class CxiDomain(BaseDomain):
     def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
         """Queue deferred work, within the service's trigger entries."""
         work.queue(self, domain, self._work_limited, queue)
+
+    def work_waits(self, waiting: int) -> str:
+        """What a C program hears whose deferred work waits for entries."""
+        return work.waits(self, waiting)
+
+    def work_full(self) -> None:
+        """Take the entries of dead processes back for a C program; raises NoSpace if there are none."""
+        work.full(self)
 
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """From the provider's table and the driver's remap value."""

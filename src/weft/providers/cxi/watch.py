@@ -140,13 +140,16 @@ class Watch:
             waiting += mine
             if not mine:
                 self._domains.discard(domain)
-        if not waiting:
-            return
-        self.pool.reclaim("tles")
+        if waiting:
+            self.pool.reclaim("tles")
+            yield self.stuck_work(waiting)
+
+    def stuck_work(self, waiting: int) -> Stuck:
+        """The trigger entries, while this many deferred operations of a process wait for them."""
         held, most = self.pool.held("tles"), self.pool.limit("tles")
         wanted = held + waiting
         least = wanted + OWN_TLES
-        yield Stuck(
+        return Stuck(
             "trigger entries",
             f"{waiting} deferred operations of this process wait for entries (hardware would deadlock); processes of "
             f"the service have {held}",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .domain import CxiDomain
     from .endpoint import CxiEndpoint
 
-__all__ = ["RULES", "queue", "refuses", "semaphore"]
+__all__ = ["RULES", "client_semaphore", "full", "queue", "refuses", "semaphore", "waits"]
 
 RULES = WorkRules(
     receives_wait=False,
@@ -75,6 +75,27 @@ def semaphore(device: str, vni: int, service: int) -> Path:
     its lock does not outlive the process that holds it.
     """
     return registry.folder() / _FOLDER / f"weft-trig-op-{os.geteuid()}-{device}-{vni}-{service}"
+
+
+def client_semaphore(domain: CxiDomain) -> str:
+    """The semaphore of a C program's domain, in a folder that exists."""
+    path = semaphore(domain.device.name, domain.credential.vni, domain.service.id)
+    private_folder(path.parent)
+    return str(path)
+
+
+def waits(domain: CxiDomain, waiting: int) -> str:
+    """Why a C program's deferred work waits for entries, and what would have sufficed; the entries of dead processes
+    are given back."""
+    domain.pool.reclaim(KIND)
+    found = domain.watch.stuck_work(waiting)
+    return f"deferred work: {found.what}\n  in force: {found.in_force}\n  try: {found.advice}"
+
+
+def full(domain: CxiDomain) -> None:
+    """Give the entries of dead processes back. Raises NoSpace if no entry is free even then."""
+    if not domain.pool.reclaim(KIND):
+        raise _full(domain)
 
 
 @contextlib.contextmanager
