@@ -56,7 +56,7 @@ a command that is none: Invalid argument
 FI_MAP_RAW_MR: Invalid argument
 FI_UNMAP_KEY: Invalid argument
 FI_CANCEL_WORK: Invalid argument
-FI_QUEUE_WORK: Function not implemented
+FI_QUEUE_WORK of nothing: Invalid argument
 a traffic class that is none: Invalid argument
 a traffic class, NULL: Invalid argument
 a value that is none: Invalid argument

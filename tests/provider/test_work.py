@@ -1,4 +1,4 @@
-"""Deferred work and triggered operations of C programs: fi_trigger(3), as tests/fi and tests/cxi have them for Python."""
+"""Deferred work and triggered operations of C programs (fi_trigger(3)), as tests/fi and tests/cxi have them."""
 
 from __future__ import annotations
 

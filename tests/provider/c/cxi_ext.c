@@ -134,7 +134,7 @@ static void options(void) {
   refused("FI_MAP_RAW_MR", fi_control(&domain->fid, FI_MAP_RAW_MR, &set));
   refused("FI_UNMAP_KEY", fi_control(&domain->fid, FI_UNMAP_KEY, &set));
   refused("FI_CANCEL_WORK", fi_control(&domain->fid, FI_CANCEL_WORK, &set));
-  refused("FI_QUEUE_WORK", fi_control(&domain->fid, FI_QUEUE_WORK, &set));
+  refused("FI_QUEUE_WORK of nothing", fi_control(&domain->fid, FI_QUEUE_WORK, NULL));
   uint32_t tclass = FI_TC_LOW_LATENCY;
   MUST(fi_set_val(&sides[A].ep->fid, kSetTclass, &tclass));
   tclass = 12345;
