@@ -1,4 +1,8 @@
-"""The tcp link over loopback, and a bare socket between the same two processes in the same run."""
+"""The tcp link over loopback, and a bare socket between the same two processes in the same run.
+
+The bare socket does not seal, and the link always does: the budget of its bandwidth is beside a socket that seals, in
+the microbenchmarks (cpp/tcp.cpp).
+"""
 
 from __future__ import annotations
 
@@ -70,7 +74,7 @@ def main() -> None:
                 share = statistics.median(a / b for a, b in pairs)
                 what = f"{'get' if reading else 'put'} of {size >> 10} KiB over tcp: {share:.2f} of a bare socket"
                 mine, limit = [a for a, _ in pairs], [b for _, b in pairs]
-                rows.append(ratio(what, ">= 0.95", "GB/s", mine, limit, share >= 0.95 if size >= 1 << 20 else None))
+                rows.append(ratio(what, "", "GB/s", mine, limit, None))
 
         def small_rate() -> float:
             from common import clock
