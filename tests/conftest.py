@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import hypothesis
 import pytest
-from tests.long import LONG
+from tests.long import LONG, case_is_long
 from tests.patience import Patience
 
 pytest_plugins = ["tests.conformance.plugin", "pytester"]
@@ -91,11 +91,14 @@ def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the files that `make test` leaves out (tests/long.py)."""
+    """Mark the tests that `make test` leaves out (tests/long.py)."""
     here = Path(__file__).parent
-    files = {here / name for name in LONG}
+    names: dict[Path, str] = {}
     for item in items:
-        if item.path in files:
+        name = names.get(item.path)
+        if name is None:
+            name = names[item.path] = item.path.relative_to(here).as_posix() if here in item.path.parents else ""
+        if name in LONG or case_is_long(name, item.name):
             item.add_marker("long")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
-from tests.long import LONG
+from tests.long import CASES, LONG, case_is_long
 from tests.near import ALWAYS, BIND, ROOMS, ROOT, SMOKE, TESTS, near
 from tests.patience import run
 
@@ -61,3 +62,37 @@ def test_tests_of_a_long_file_are_left_out(request: pytest.FixtureRequest) -> No
     )
     assert "no tests collected" in found.stdout
     assert found.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_cases_are_named_by_test_and_case() -> None:
+    assert case_is_long("fi/test_mr.py", "test_mr_hundred_thousand_live_regions[ofi:tcp]")
+    assert not case_is_long("fi/test_mr.py", "test_mr_hundred_thousand_live_regions")
+    assert not case_is_long("fi/test_cq.py", "test_mr_hundred_thousand_live_regions[ofi:tcp]")
+
+
+@pytest.mark.long
+def test_each_long_case_exists_and_its_file_keeps_others() -> None:
+    """Each row of CASES names tests, and leaves some of the file to `make test`."""
+    found = run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--collect-only",
+            "-p",
+            "no:cacheprovider",
+            *(f"tests/{x}" for x in CASES),
+        ],
+        100.0,
+        cwd=ROOT,
+    )
+    named = [line.partition("::") for line in found.stdout.splitlines() if "::" in line]
+    for file, rows in CASES.items():
+        names = [name for path, _, name in named if path == f"tests/{file}"]
+        left = [name for name in names if not case_is_long(file, name)]
+        assert left, f"{file}: all tests are long: it belongs into LONG"
+        for begin, case, _ in rows:
+            assert any(name.startswith(begin) and re.search(case, name.partition("[")[2]) for name in names), (
+                f"{file}: no test begins with {begin} and has a case like {case!r}"
+            )
