@@ -20,8 +20,7 @@ namespace {
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 Uint128;
 
-// ---- accesses: how an image (the element's bits) is read, replaced and swapped
-// -----------------------------------------
+// ---- accesses: how an image (the element's bits) is read, replaced and swapped --------------------------------------
 
 template <size_t Size>
 struct ImageOf;
@@ -57,7 +56,7 @@ struct ImageOf<32> {
 template <class Image>
 struct NativeAccess {
   using Word [[gnu::may_alias]] = Image;
-  static constexpr bool kSingleInstruction = true;
+  static constexpr bool kAtomic = true, kSingleInstruction = true;
   static Word* at(void* p) noexcept { return static_cast<Word*>(p); }
 
   static Image load(void* p) noexcept { return __atomic_load_n(at(p), __ATOMIC_ACQUIRE); }
@@ -77,7 +76,7 @@ struct NativeAccess {
 /// No atomicity: the caller excludes others. memcpy, because the target may have any alignment.
 template <class Image>
 struct PlainAccess {
-  static constexpr bool kSingleInstruction = false;
+  static constexpr bool kAtomic = false, kSingleInstruction = false;
   static Image load(void* p) noexcept {
     Image image;
     std::memcpy(&image, p, sizeof image);
@@ -105,7 +104,7 @@ const CpuFeatures g_cpu;
 
 /// Inline assembly, because __atomic builtins on 16 bytes call libatomic, whose locks other processes do not share.
 struct WideAccess {
-  static constexpr bool kSingleInstruction = false;
+  static constexpr bool kAtomic = true, kSingleInstruction = false;
 
   static bool replace(void* p, Uint128& expected, Uint128 desired) noexcept {
     auto low = static_cast<uint64_t>(expected);
@@ -138,8 +137,7 @@ struct WideAccess {
 };
 #endif
 
-// ---- element types: image <-> value
-// -------------------------------------------------------------------------------------
+// ---- element types: image <-> value ---------------------------------------------------------------------------------
 
 template <class T>
 struct IntegerElement {
@@ -233,8 +231,7 @@ struct ComplexElement {
   static bool equal(Value a, Value b) noexcept { return a.real == b.real && a.imaginary == b.imaginary; }
 };
 
-// ---- small floats
-// -------------------------------------------------------------------------------------------------------
+// ---- small floats ---------------------------------------------------------------------------------------------------
 
 /// A float of 1 + Exponent + Mantissa bits, converted through double's bits. Computing in double and rounding once
 /// equals rounding the exact result: 53 bits are more than twice the format's 11 and two, and no result is subnormal in
@@ -310,8 +307,7 @@ struct SmallFloatElement : RealArithmetic<double> {
   static Image image(double value) noexcept { return Format::encode(value); }
 };
 
-// ---- operations
-// ---------------------------------------------------------------------------------------------------------
+// ---- operations -----------------------------------------------------------------------------------------------------
 
 constexpr bool uses_compare(AtomicOp op) noexcept {
   return op >= AtomicOp::cswap && op <= AtomicOp::mswap;
@@ -328,6 +324,13 @@ constexpr bool needs_order(AtomicOp op) noexcept {
 
 template <class E, AtomicOp op>
 inline constexpr bool kSupported = (E::kInteger || !integer_only(op)) && (!E::kComplex || !needs_order(op));
+
+/// The element type whose handler does the same: reads and writes move images, and without an order signed integers are
+/// unsigned ones. A third of the handlers need not be compiled.
+template <class E, AtomicOp op, class Image = typename E::Image>
+using Same = std::conditional_t<sizeof(Image) <= 16 && (op == AtomicOp::atomic_read || op == AtomicOp::atomic_write ||
+                                                        (E::kInteger && !needs_order(op))),
+                                IntegerElement<Image>, E>;
 
 /// Computes the target's new image from its old one; false: the target is unchanged. Each line is the man page's
 /// expression.
@@ -439,13 +442,13 @@ void loop(void* target, const void* operand, const void* compare, void* result, 
     if constexpr (uses_operand(op)) std::memcpy(&operand_image, b + offset, sizeof(Image));
     if constexpr (uses_compare(op)) std::memcpy(&compare_image, c + offset, sizeof(Image));
     const Image old = update<E, op, Access, Fetch>(t + offset, operand_image, compare_image);
-    if constexpr (Fetch) std::memcpy(r + offset, &old, sizeof(Image));
+    if (Fetch && (Access::kAtomic || r != nullptr)) std::memcpy(r + offset, &old, sizeof(Image));
   }
 }
 
 template <class E, AtomicOp op, class Access>
 void with_access(void* target, const void* operand, const void* compare, void* result, size_t count) noexcept {
-  if (result != nullptr)
+  if (!Access::kAtomic || result != nullptr)  // One loop is enough where other updates are kept away
     loop<E, op, Access, true>(target, operand, compare, result, count);
   else
     loop<E, op, Access, false>(target, operand, compare, result, count);
@@ -468,8 +471,7 @@ void handler(void* target, const void* operand, const void* compare, void* resul
   with_access<E, op, PlainAccess<Image>>(target, operand, compare, result, count);
 }
 
-// ---- blocks
-// --------------------------------------------------------------------------------------------------------------
+// ---- blocks ---------------------------------------------------------------------------------------------------------
 
 /// A loop that the compiler turns into vector instructions where the type and the operation have them.
 template <class E, AtomicOp op>
@@ -508,9 +510,9 @@ template <class E, AtomicOp op>
 template <class E, AtomicOp op>
 BlockFn block_for([[maybe_unused]] bool wide) noexcept {
 #if defined(__x86_64__)
-  if (wide) return &block_avx2<E, op>;
+  if (wide) return &block_avx2<Same<E, op>, op>;
 #endif
-  return &block<E, op>;
+  return &block<Same<E, op>, op>;
 }
 
 template <AtomicOp op>
@@ -574,7 +576,7 @@ void nothing(void*, const void*, const void*, void*, size_t) noexcept {}
 template <class E, AtomicOp op>
 constexpr detail::AtomicFn pick() noexcept {
   if constexpr (kSupported<E, op>)
-    return &handler<E, op>;
+    return &handler<Same<E, op>, op>;
   else
     return &nothing;
 }
