@@ -323,7 +323,7 @@ std::string attribute(PyObject* obj, const char* name) {
 
 [[gnu::noinline]] bool check_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype) {
   PyTypeObject* type = Py_TYPE(obj);
-  if (type == g_mr_slice_type || PyObject_TypeCheck(obj, g_mr_type) || PyTuple_Check(obj) || PyBytes_Check(obj) ||
+  if (PyObject_TypeCheck(obj, g_mr_type) || PyTuple_Check(obj) || PyBytes_Check(obj) ||
       PyByteArray_Check(obj)) {
     return true;
   }
@@ -357,7 +357,9 @@ std::string attribute(PyObject* obj, const char* name) {
 }  // namespace
 
 bool fits_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype) {
-  if (g_ndarray != nullptr && PyType_IsSubtype(Py_TYPE(obj), g_ndarray)) [[likely]] {
+  PyTypeObject* type = Py_TYPE(obj);
+  if (type == g_mr_slice_type) return true;  // bytes of a region
+  if (g_ndarray != nullptr && (type == g_ndarray || PyType_IsSubtype(type, g_ndarray))) [[likely]] {
     const PyArray_Descr* descr = PyArray_DESCR(reinterpret_cast<PyArrayObject*>(obj));
     const uint8_t found = datatype_of_numpy(descr->type_num);
     if (found == kBytes || (found == datatype && PyArray_ISNBO(descr->byteorder))) [[likely]]
