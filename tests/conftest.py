@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # getinfo answers the same with and without a libfabric on the machine; tests/ofi names the library that it uses.
     os.environ.setdefault("WEFT_TEST_LIBFABRIC", os.environ.get("WEFT_LIBFABRIC", ""))
     os.environ["WEFT_LIBFABRIC"] = "off"
+    # Buffers that each endpoint of a libfabric's tcp;ofi_rxm posts as it opens: at its default, 80 ms of a test there.
+    os.environ.setdefault("FI_OFI_RXM_MSG_RX_SIZE", "64")
     os.environ.pop("COLUMNS", None)  # of the terminal, or of a worker's: tables in a pipe would heed it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell started with &
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests interrupt inherit it
