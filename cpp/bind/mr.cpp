@@ -8,6 +8,7 @@
 #include "bind/held.hpp"
 #include "bind/objects.hpp"
 #include "bind/signatures.hpp"
+#include "call/admit.hpp"
 
 namespace weft::bind {
 
@@ -335,19 +336,10 @@ void register_mr(Module& m) {
           const uint32_t kind = ((flags & nic::flag::kMrSingleUse) != 0 ? mem::kMrSingleUse : 0) |
                                 ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0) |
                                 (by_owner ? mem::kMrByOwner : 0);
-          mem::AccessGuard guard;
-          guard.vni_count = static_cast<uint32_t>(vnis.size());
-          if (vnis.size() > guard.vnis.size()) {
-            raise(fi_err::kENOSPC, std::to_string(vnis.size()) + " authorization keys; a region takes at most " +
-                                       std::to_string(guard.vnis.size()));
-          }
-          std::ranges::copy(vnis, guard.vnis.begin());
-          if (source) {
-            guard.has_source = 1;
-            guard.source = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
-            // Frames from processes of this host carry the address on this host.
-            if (const auto here = box_of(d)->domain->nic()->local_name(guard.source)) guard.source = *here;
-          }
+          std::optional<wire::EpAddress> only;
+          if (source) only = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
+          const mem::AccessGuard guard =
+              translating([&] { return call::admit(*box_of(d)->domain->nic(), vnis, only); });
           nic::RegionExtra extra;
           extra.base = base;
           extra.later = key_later;

@@ -187,6 +187,10 @@ struct MrAttr {
   const FidMr* base_mr;
   size_t sub_mr_cnt;  // since 1.22
 };
+struct MrAuthKey {  // the auth_key of a region whose domain has the keys of its vectors (FI_AV_AUTH_KEY)
+  FidAv* av;
+  Addr src_addr;
+};
 struct AtomicAttr {
   size_t count, size;
 };

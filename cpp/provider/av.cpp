@@ -1,5 +1,6 @@
 // cpp/provider/av.cpp: address vectors, and the two forms of addresses: FI_ADDR_STR (weft://nic/vni/pid) and
 // FI_ADDR_CXI (eight bytes).
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -17,6 +18,7 @@ constexpr size_t kCxiBytes = 8;
 constexpr uint64_t kNotAvail = ~uint64_t{0};
 constexpr uint64_t kAvTable = 2;
 constexpr uint64_t kSyncErr = uint64_t{1} << 58;  // FI_SYNC_ERR: context is an array of int
+constexpr size_t kKeyBytesMax = 256;
 constexpr uint64_t kMore = uint64_t{1} << 18;
 constexpr uint64_t kUserId = uint64_t{1} << 41;  // FI_AV_USER_ID
 
@@ -34,10 +36,109 @@ int av_close(ofi::Fid* fid) {
   return 0;
 }
 
+// ---- authorization keys (FI_AV_AUTH_KEY) ----------------------------------------------------------------------------
+//
+// The policy's vector has the keys, and the peers with the keys that they use: it answers these calls, also with the
+// refusals of vectors that have no keys.
+
+Record question_of_keys(const Av& av, const char* ask, uint64_t flags) {
+  Record question;
+  question.add("ask", std::string_view(ask));
+  question.add("of", av.lease);
+  question.add("flags", flags);
+  return question;
+}
+
+int no_room(const Av& av, const char* call, const char* what) {
+  return refuse(av.domain->fabric->front, Subject::av, call, fi_err::kEINVAL,
+                std::string(call) + ": " + what + " is NULL");
+}
+
+int av_insert_auth_key(ofi::FidAv* fid, const void* key, size_t size, ofi::Addr* out, uint64_t flags) {
+  static const char* const call = "fi_av_insert_auth_key";
+  const Av& av = of(fid);
+  if (av.forked()) return refuse_forked(av, call);
+  if (key == nullptr || out == nullptr) return no_room(av, call, key == nullptr ? "auth_key" : "fi_addr");
+  return guarded(av.domain->fabric->front, Subject::av, call, [&] {
+    Record question = question_of_keys(av, "insert_auth_key", flags);
+    question.add("size", size);
+    question.add("key", std::string_view(static_cast<const char*>(key), std::min(size, kKeyBytesMax)));
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(av.domain->fabric->front, Subject::av, call, answer); r != 0) return r;
+    *out = answer.number("fi_addr");
+    return 0;
+  });
+}
+
+int av_lookup_auth_key(ofi::FidAv* fid, ofi::Addr address, void* key, size_t* size) {
+  static const char* const call = "fi_av_lookup_auth_key";
+  const Av& av = of(fid);
+  if (av.forked()) return refuse_forked(av, call);
+  if (key == nullptr || size == nullptr) return no_room(av, call, key == nullptr ? "auth_key" : "auth_key_size");
+  return guarded(av.domain->fabric->front, Subject::av, call, [&] {
+    Record question = question_of_keys(av, "lookup_auth_key", 0);
+    question.add("fi_addr", address);
+    const Record answer = Helper::of_process().ask(question);
+    if (const int r = refused(av.domain->fabric->front, Subject::av, call, answer); r != 0) return r;
+    const std::string_view found = answer.text("key");
+    std::memcpy(key, found.data(), std::min(*size, found.size()));
+    *size = found.size();
+    return 0;
+  });
+}
+
+// Inserts peers, each with the key whose number is in its place of the array. `errors` gets the numbers of refusals;
+// without it the first refusal ends the call.
+int av_insert_with_keys(Av& av, const char* at, size_t count, ofi::Addr* out, uint64_t flags, int* errors) {
+  static const char* const call = "fi_av_insert";
+  return guarded(av.domain->fabric->front, Subject::av, call, [&] {
+    int inserted = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t size = address_size(*av.domain, at);
+      Record question = question_of_keys(av, "insert_with_key", flags);
+      question.add("address", std::string_view(at, size));
+      if (out != nullptr) question.add("key", out[i]);
+      const Record answer = Helper::of_process().ask(question);
+      const int r = refused(av.domain->fabric->front, Subject::av, call, answer);
+      if (errors != nullptr) errors[i] = -r;
+      at += size;
+      if (r != 0) {
+        if (out != nullptr) out[i] = kNotAvail;
+        if (errors == nullptr) return inserted == 0 ? r : inserted;
+        continue;
+      }
+      const uint64_t found =
+          av.av->insert({static_cast<uint32_t>(answer.number("nic")), static_cast<uint32_t>(answer.number("pid")),
+                         static_cast<uint16_t>(answer.number("vni")), 0});
+      assert(found == answer.number("fi_addr") && "both vectors have the same peers");
+      if (out != nullptr) out[i] = found;
+      ++inserted;
+    }
+    return inserted;
+  });
+}
+
+int av_remove_with_keys(Av& av, const ofi::Addr* addresses, size_t count, uint64_t flags) {
+  static const char* const call = "fi_av_remove";
+  return guarded(av.domain->fabric->front, Subject::av, call, [&] {
+    for (size_t i = 0; i < count; ++i) {
+      Record question = question_of_keys(av, "remove_with_key", flags);
+      question.add("fi_addr", addresses[i]);
+      const Record answer = Helper::of_process().ask(question);
+      if (const int r = refused(av.domain->fabric->front, Subject::av, call, answer); r != 0) return r;
+      if (answer.flag("gone")) (void)av.av->remove(addresses[i]);
+    }
+    return 0;
+  });
+}
+
 int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* out, uint64_t flags, void* context) {
   Av& av = of(fid);
   const Front& front = av.domain->fabric->front;
   if (av.forked()) return refuse_forked(av, "fi_av_insert");
+  if (av.domain->av_auth_key || (flags & kAuthKeyFlag) != 0)
+    return av_insert_with_keys(av, static_cast<const char*>(addresses), count, out, flags & ~kSyncErr,
+                               (flags & kSyncErr) != 0 ? static_cast<int*>(context) : nullptr);
   if ((flags & ~(av.domain->rules.number("av.insert_flags") & (kSyncErr | kMore | kUserId))) != 0)
     return refuse(front, Subject::av, "fi_av_insert", fi_err::kEBADFLAGS,
                   "fi_av_insert: flags that this provider does not know\n  rule: weft has FI_MORE and FI_SYNC_ERR, cxi "
@@ -122,8 +223,18 @@ int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t fl
   static const char* const call = "fi_av_set_user_id";
   if (av.forked()) return refuse_forked(av, call);
   const Front& front = av.domain->fabric->front;
-  if (flags != 0)
-    return refuse(front, Subject::av, call, fi_err::kEBADFLAGS, "fi_av_set_user_id: flags; there are none here");
+  if ((flags & ~kAuthKeyFlag) != 0) {
+    return refuse(front, Subject::av, call, fi_err::kEBADFLAGS,
+                  "fi_av_set_user_id: flags; FI_AUTH_KEY alone is supported");
+  }
+  if (flags != 0) {
+    return guarded(front, Subject::av, call, [&] {
+      Record question = question_of_keys(av, "key_user_id", flags);
+      question.add("fi_addr", address);
+      question.add("id", id);
+      return refused(front, Subject::av, call, Helper::of_process().ask(question));
+    });
+  }
   return guarded(front, Subject::av, call, [&] {
     if (!av.user_ids) {
       return refuse(
@@ -138,9 +249,10 @@ int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t fl
   });
 }
 
-int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t) {
+int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t flags) {
   Av& av = of(fid);
   if (av.forked()) return refuse_forked(av, "fi_av_remove");
+  if (av.domain->av_auth_key || (flags & kAuthKeyFlag) != 0) return av_remove_with_keys(av, addresses, count, flags);
   for (size_t i = 0; i < count; ++i) {
     if (!av.av->remove(addresses[i]) && !av.domain->rules.flag("av.remove_ignores")) {
       return refuse(av.domain->fabric->front, Subject::av, "fi_av_remove", fi_err::kEINVAL,
@@ -190,6 +302,8 @@ ofi::AvOps make_av_ops() noexcept {
   ops.remove = av_remove;
   ops.lookup = av_lookup;
   ops.straddr = av_straddr;
+  ops.insert_auth_key = av_insert_auth_key;
+  ops.lookup_auth_key = av_lookup_auth_key;
   ops.set_user_id = av_set_user_id;
   return ops;
 }
@@ -273,7 +387,8 @@ int open_av(ofi::FidDomain* domain_fid, ofi::AvAttr* attr, ofi::FidAv** out, voi
     shell->of.domain = &d;
     constexpr uint64_t kSymmetric = uint64_t{1} << 59;
     shell->of.av = std::make_shared<nic::AddressVector>(
-        d.domain.get(), (a.flags & kSymmetric) != 0 && answer.number("type") == kAvTable, (a.flags & kUserId) != 0);
+        d.domain.get(), (a.flags & kSymmetric) != 0 && answer.number("type") == kAvTable && !d.av_auth_key,
+        (a.flags & kUserId) != 0);
     shell->of.user_ids = (a.flags & kUserId) != 0;
     shell->fid.fid = {kClassAv, context, &g_av_fid_ops};
     shell->fid.ops = &g_av_ops;

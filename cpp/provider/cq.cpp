@@ -194,6 +194,14 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
     if (error.status == Status::no_source) {  // FI_SOURCE_ERR: the sender's address, to be inserted
       char address[kAddressBytesMax];
       cq.text.assign(address, address_bytes(*cq.domain, error.peer, address));
+      if (cq.domain->av_auth_key && cq.domain->api_version >= version(1, 20)) {  // the key with the sender's VNI
+        Record question;
+        question.add("ask", "key_of");
+        question.add("of", cq.lease);
+        question.add("vni", uint64_t{error.peer.vni});
+        question.add("otherwise", uint64_t{out->src_addr});
+        out->src_addr = Helper::of_process().ask(question).number("fi_addr", out->src_addr);
+      }
     }
     // fi_cq(3): the data goes into the caller's buffer, if there is one; otherwise the caller gets our buffer.
     if (out->err_data_size != 0 && out->err_data != nullptr) {

@@ -170,6 +170,7 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       d.fabric_base = static_cast<uint32_t>(answer.number("fabric_base"));
       d.vni = static_cast<uint16_t>(answer.number("vni"));
       take_hosts(d);
+      d.av_auth_key = answer.flag("av_auth_key");
       d.address_vni = answer.flag("address_vni");
       d.asks_outcome = answer.flag("asks_outcome");
       d.mr_mode = answer.number("mr_mode");

@@ -139,12 +139,15 @@ int enable_endpoint(Ep& ep) {
       (void)ep.ep->set_match_mode(matching);
     }
     const auto pid = ep.pid < 0 ? std::nullopt : std::optional(static_cast<uint32_t>(ep.pid));
+    std::vector<uint16_t> vnis;  // of the keys of its vector (FI_AV_AUTH_KEY)
+    for (const uint64_t vni : answer.numbers("vni")) vnis.push_back(static_cast<uint16_t>(vni));
+    if (!vnis.empty()) ep.vni = vnis.front();
     try {
-      ep.pid = ep.ep->enable(ep.nic, pid);
+      ep.pid = ep.ep->enable(ep.nic, pid, vnis);
     } catch (const Error& e) {
       if (e.fi_code() != fi_err::kENOSPC || ep.domain->ledger == nullptr) throw;
       (void)Helper::of_process().ask("reclaim", ep.domain->lease);  // entries of dead processes
-      ep.pid = ep.ep->enable(ep.nic, pid);
+      ep.pid = ep.ep->enable(ep.nic, pid, vnis);
     }
     return 0;
   });

@@ -16,6 +16,8 @@ namespace {
 
 using ofi::Field, ofi::kInfoFields, ofi::Part, ofi::part_of;
 
+constexpr size_t kAvAuthKey = ~size_t{0};  // FI_AV_AUTH_KEY in the place of a key's size
+
 // These bits of capabilities had other meanings before 2.0.
 constexpr uint64_t kNewCaps = uint64_t{1} << 45 | uint64_t{1} << 46 | uint64_t{1} << 48;
 bool names_caps(const Field& f) noexcept {
@@ -164,7 +166,9 @@ Record record_of(const ofi::Info& info, uint32_t version) {
   };
   if (info.domain != nullptr) {
     text("domain.name", info.domain->name);
-    bytes("domain.auth_key", info.domain->auth_key, info.domain->auth_key_size);
+    const bool by_av = info.domain->auth_key_size == kAvAuthKey;
+    if (by_av) out.add("domain.av_auth_key", 1);
+    bytes("domain.auth_key", info.domain->auth_key, by_av ? 1 : info.domain->auth_key_size);
   }
   if (info.fabric != nullptr) {
     text("fabric.name", info.fabric->name);
@@ -194,6 +198,7 @@ ofi::Info* info_of(const Front& front, const Record& offer) {
     *size = bytes.size();
     return *at != nullptr;
   };
+  if (offer.flag("domain.av_auth_key")) info->domain->auth_key_size = kAvAuthKey;
   const auto put_text = [&](const char* name, char** at) {
     if (!offer.has(name)) return true;
     *at = copy_text(offer.text(name));

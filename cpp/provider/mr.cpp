@@ -1,6 +1,7 @@
 // cpp/provider/mr.cpp: memory regions: the rules of keys and of enabling come with the domain's record.
 #include <array>
 
+#include "call/admit.hpp"
 #include "nic/region.hpp"
 #include "provider/objects.hpp"
 
@@ -210,10 +211,52 @@ int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64
   return 0;
 }
 
+// What an authorization key of a region's own says: the policy knows keys, and has the vectors' keys.
+struct Authorized {
+  mem::AccessGuard guard;
+  bool limited = false;  // by the guard
+  Av* av = nullptr;      // whose keys they are
+};
+
+int authorize(const Domain& d, const char* call, const ofi::MrAttr& a, uint64_t flags, Authorized* out) {
+  if (a.auth_key_size == 0 && !d.av_auth_key) return 0;
+  Record question;
+  question.add("ask", "mr_auth_key");
+  question.add("of", d.lease);
+  question.add("call", std::string_view(call));
+  question.add("size", a.auth_key_size);
+  question.add("flags", flags);
+  if (d.av_auth_key && a.auth_key != nullptr && a.auth_key_size == sizeof(ofi::MrAuthKey)) {
+    const auto& key = *reinterpret_cast<const ofi::MrAuthKey*>(a.auth_key);
+    if (key.av == nullptr || key.av->fid.fclass != kClassAv)
+      return mr_refuse(d, call, fi_err::kEINVAL, std::string(call) + ": av of the fi_mr_auth_key is no address vector");
+    out->av = &of(key.av);
+    question.add("av", out->av->lease);
+    question.add("src_addr", key.src_addr);
+  } else if (a.auth_key != nullptr && !d.av_auth_key) {
+    question.add("key", std::string_view(reinterpret_cast<const char*>(a.auth_key), a.auth_key_size));
+  }
+  const Record answer = Helper::of_process().ask(question);
+  if (const int r = refused(d.fabric->front, Subject::mr, call, answer); r != 0) return r;
+  std::vector<uint16_t> vnis;
+  for (const uint64_t vni : answer.numbers("vni")) vnis.push_back(static_cast<uint16_t>(vni));
+  std::optional<wire::EpAddress> source;
+  if (answer.has("source.nic")) {
+    source = {static_cast<uint32_t>(answer.number("source.nic")), static_cast<uint32_t>(answer.number("source.pid")),
+              static_cast<uint16_t>(answer.number("source.vni")), 0};
+  }
+  out->guard = call::admit(d.host->nic(), vnis, source);
+  out->limited = source || !vnis.empty();
+  return 0;
+}
+
 int register_memory(ofi::Fid* domain_fid, const char* call, const ofi::MrAttr& a, uint64_t flags, ofi::FidMr** out) {
   Domain& d = of(as<ofi::FidDomain>(domain_fid));
   if (d.forked()) return refuse_forked(d, call);
   return guarded(d.fabric->front, Subject::mr, call, [&] {
+    Authorized by;
+    if (const int r = authorize(d, call, a, flags, &by); r != 0) return r;
+    if (by.av != nullptr) flags &= ~kAuthKeyFlag;
     const bool remote = (a.access & kRemote) != 0;
     uint64_t key = a.requested_key;
     if (const int r = check_region(d, call, a, flags, &key, remote); r != 0) return r;
@@ -229,6 +272,7 @@ int register_memory(ofi::Fid* domain_fid, const char* call, const ofi::MrAttr& a
     mr.domain = &d;
     mr.wants_event = (flags & nic::flag::kRmaEvent) != 0;
     nic::RegionExtra extra;
+    if (by.limited) extra.guard = &by.guard;
     extra.later = mr.later = d.keys.made && !free;
     if (mr.later) {
       mr.number = take_number(d.keys);
@@ -249,6 +293,10 @@ int register_memory(ofi::Fid* domain_fid, const char* call, const ofi::MrAttr& a
     shell->fid.fid = {kClassMr, a.context, &g_mr_fid_ops};
     shell->fid.mem_desc = shell.get();
     shell->fid.key = mr.region->key();
+    if (by.av != nullptr) {
+      mr.counters.push_back(by.av);
+      ++by.av->uses;
+    }
     ++d.uses;
     *out = &shell.release()->fid;
     return 0;
@@ -290,9 +338,8 @@ int mr_regattr(ofi::Fid* domain, const ofi::MrAttr* attr, uint64_t flags, ofi::F
   a.offset = attr->offset;
   a.requested_key = attr->requested_key;
   a.context = attr->context;
-  if (attr->auth_key_size != 0)
-    return mr_refuse(d, "fi_mr_regattr", fi_err::kENOSYS,
-                     "fi_mr_regattr: an authorization key of its own is not there yet for C programs");
+  a.auth_key_size = attr->auth_key_size;
+  a.auth_key = attr->auth_key;
   if (attr->iface != 0 && d.domain->config().hmem)
     return mr_refuse(d, "fi_mr_regattr", fi_err::kENOSYS,
                      "fi_mr_regattr: device memory is not there yet for C programs\n  try: iface FI_HMEM_SYSTEM");

@@ -123,6 +123,7 @@ struct Domain : Object {
   uint32_t api_version = 0;                          // of the program
   uint16_t vni = 0;
   bool address_vni = false, asks_outcome = false;
+  bool av_auth_key = false;  // its keys come from its address vectors (FI_AV_AUTH_KEY)
   WorkRules work;
   std::atomic<bool> entry_alone{false};  // fi_cxi_dom_ops' ep_get_unexp_msgs fills entries without senders
   uint64_t mr_mode = 0;
@@ -204,12 +205,12 @@ struct Mr : Object {
   std::shared_ptr<nic::MemoryRegion> region;
   Object* bound = nullptr;  // an endpoint, which counts the region, or keeps the region from being closed:
   std::shared_ptr<nic::Endpoint> keeps;
-  std::vector<Object*> counters;
-  bool later = false;        // its key is made when it is enabled
-  bool wants_event = false;  // FI_RMA_EVENT
-  int32_t number = -1;       // of its key
-  int32_t took = 0;          // entries of the ledger,
-  uint32_t took_kind = 0;    // of this kind
+  std::vector<Object*> counters;  // and the vector of its authorization key
+  bool later = false;             // its key is made when it is enabled
+  bool wants_event = false;       // FI_RMA_EVENT
+  int32_t number = -1;            // of its key
+  int32_t took = 0;               // entries of the ledger,
+  uint32_t took_kind = 0;         // of this kind
 };
 
 // An endpoint, or an alias: the same endpoint of the NIC, with default flags and a lane of its own.
@@ -360,6 +361,8 @@ extern ofi::MsgOps g_msg_ops;
 extern ofi::TaggedOps g_tagged_ops;
 extern ofi::RmaOps g_rma_ops;
 extern ofi::AtomicOps g_atomic_ops;
+
+constexpr uint64_t kAuthKeyFlag = uint64_t{1} << 57;  // FI_AUTH_KEY
 
 // Writes an address in the applications' form; returns its length.
 constexpr size_t kAddressBytesMax = 128;

@@ -57,9 +57,9 @@ def need_tool(name: str) -> str:
 
 
 @functools.cache
-def _compiled(name: str, folder: str) -> Path | str:
+def _compiled(name: str, folder: str, of: str | None) -> Path | str:
     compiler = shutil.which("cc") or shutil.which("gcc")
-    library = libfabric(SYSTEM) or libfabric(MPICH)
+    library = libfabric(of) if of is not None else libfabric(SYSTEM) or libfabric(MPICH)
     if compiler is None or library is None:
         return "no C compiler, or no libfabric"
     if not Path("/usr/include/rdma/fabric.h").exists():
@@ -72,9 +72,13 @@ def _compiled(name: str, folder: str) -> Path | str:
     return out
 
 
-def compiled(name: str, folder: Path) -> Path:
-    """The program tests/provider/c/NAME.c; skips where it cannot be compiled."""
-    found = _compiled(name, str(folder))
+def compiled(name: str, folder: Path, library: str | None = None) -> Path:
+    """The program tests/provider/c/NAME.c; skips where it cannot be compiled.
+
+    Args:
+        library: The libfabric whose interface it needs, where an old one will not do.
+    """
+    found = _compiled(name, str(folder), library)
     if isinstance(found, str):
         pytest.skip(found)
     return found

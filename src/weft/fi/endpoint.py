@@ -258,16 +258,8 @@ class Endpoint(
             return
         self.policy.check_enable(Bindings(self))
         nic, pid, vni = self._address
-        vnis: list[int] = []
-        if keys_of_vector(self.domain.info) and self._av is not None:
-            vnis = self._av.vnis
-            if not vnis:
-                raise self._refuse(
-                    Rule.EP_ENABLE_KEYS,
-                    f"ep.enable: {self._av!r} holds no authorization key\n"
-                    "  rule: on a domain opened with AV_AUTH_KEY the endpoint has the keys of its vector\n"
-                    "  try: av.insert_auth_key first",
-                )
+        vnis = self._vnis()
+        if vnis:
             vni = vnis[0]
         self.policy.enabling(self)
         try:
@@ -276,6 +268,20 @@ class Endpoint(
             self.policy.close()
             raise self._taken((nic, pid, vni), taken) from None
         self._enabled = True
+
+    def _vnis(self) -> list[int]:
+        """The VNIs that the endpoint gets of its vector's keys; empty: the keys of its domain are elsewhere."""
+        if not keys_of_vector(self.domain.info) or self._av is None:
+            return []
+        vnis: list[int] = self._av.vnis
+        if not vnis:
+            raise self._refuse(
+                Rule.EP_ENABLE_KEYS,
+                f"ep.enable: {self._av!r} holds no authorization key\n"
+                "  rule: on a domain opened with AV_AUTH_KEY the endpoint has the keys of its vector\n"
+                "  try: av.insert_auth_key first",
+            )
+        return vnis
 
     def _claim(self, nic: int, pid: int | None, vnis: list[int]) -> int:
         """Enable at the address; returns the pid."""

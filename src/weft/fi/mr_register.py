@@ -24,7 +24,7 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["ACCESS", "cut", "quick_rules", "register", "register_attr"]
+__all__ = ["ACCESS", "authorized", "cut", "quick_rules", "refuse_without_keys", "register", "register_attr"]
 
 _WRITES = int(Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
@@ -83,14 +83,7 @@ def register(
     """Register a region by every rule. The extension's Domain.mr_reg calls this only for regions that are not plain."""
     _handle.check(domain, op)
     if extra is None:
-        if domain._av_auth_key:
-            raise domain.policy.refusals.refuse(
-                Rule.MR_AV_AUTH_KEY,
-                f"{op}: the domain was opened with AV_AUTH_KEY\n"
-                "  rule: its regions name the address vector of their keys, fi_mr(3)\n"
-                "  try: mr_regattr(fi.MrAttr(..., auth_key=fi.MrAuthKey(av), auth_key_size=fi.MrAuthKey.SIZE))",
-                op=op,
-            )
+        refuse_without_keys(domain, op)
         if domain._hmem and domain.mr_mode & MrMode.MR_HMEM:
             refuse_undeclared(domain, op, buffers)
         extra = PLAIN
@@ -287,7 +280,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
         buffer, extra = map_dmabuf(domain, op, attr)
         return register(
             domain, op, [buffer], attr.access, attr.offset, attr.requested_key, flags, attr.context,
-            depth=depth, extra=_authorized(domain, op, attr, flags, extra),
+            depth=depth, extra=authorized(domain, op, attr, flags, extra),
         )  # fmt: skip
     _args.maybe(op, iov_count=attr.iov_count)
     iov = _args.each(op, "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
@@ -312,7 +305,7 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
                     op=op,
                 )
     extra = declared(domain, op, attr, iov, flags) if base is None else PLAIN
-    extra = _authorized(domain, op, attr, flags, extra)
+    extra = authorized(domain, op, attr, flags, extra)
     if attr.page_size and domain.mr_mode & MrMode.MR_MMU_NOTIFY and base is None:
         extra = extra._replace(page_size=attr.page_size)
     return register(
@@ -320,7 +313,19 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
     )
 
 
-def _authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
+def refuse_without_keys(domain: Domain, op: str) -> None:
+    """Refuse a call that names no authorization key, where a region has to (FI_AV_AUTH_KEY)."""
+    if domain._av_auth_key:
+        raise domain.policy.refusals.refuse(
+            Rule.MR_AV_AUTH_KEY,
+            f"{op}: the domain was opened with AV_AUTH_KEY\n"
+            "  rule: its regions name the address vector of their keys, fi_mr(3)\n"
+            "  try: mr_regattr(fi.MrAttr(..., auth_key=fi.MrAuthKey(av), auth_key_size=fi.MrAuthKey.SIZE))",
+            op=op,
+        )
+
+
+def authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
     """Add the peers that the region's authorization key admits."""
     if not keys_in_force(domain.info):
         return extra

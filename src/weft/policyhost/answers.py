@@ -19,7 +19,7 @@ from .._process import client
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
 from ..flags import Control, Errno, Flag
-from . import extensions, infos, network, rules
+from . import extensions, infos, keys, network, rules
 from .records import Record, Value, pack, unpack
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ _EXTENSIONS: Mapping[str, Callable[[Any, Record], _Answer]] = {
     "dom_ops": extensions.dom_ops,
     "work_waits": extensions.work_waits,
     "work_full": extensions.work_full,
+    "insert_auth_key": keys.insert,
+    "lookup_auth_key": keys.lookup,
+    "insert_with_key": keys.insert_peer,
+    "remove_with_key": keys.remove,
+    "key_user_id": keys.user_id,
+    "key_of": keys.of_sender,
 }
 """Question -> its answer about an object that the client has."""
 
@@ -80,6 +86,7 @@ class Client:
             "explain": self._explain,
             "query_atomic": self._query_atomic,
             "reclaim": self._reclaim,
+            "mr_auth_key": self._mr_auth_key,
             **{name: self._extension(call) for name, call in _EXTENSIONS.items()},
             "close": self._close,
         }
@@ -209,7 +216,9 @@ class Client:
     def _enable(self, asked: Record) -> _Answer:
         ep = self._held(asked)
         ep.policy.check_enable(Bindings(ep))
-        return rules.matching(ep)
+        vnis = ep._vnis()
+        ep._enabled = bool(vnis)  # its vector takes no more keys
+        return {**rules.matching(ep), "vni": vnis}
 
     def _extension(self, call: Callable[[Any, Record], _Answer]) -> Callable[[Record], _Answer]:
         return lambda asked: call(self._held(asked), asked)
@@ -225,6 +234,9 @@ class Client:
 
     def _outcome(self, asked: Record) -> _Answer:
         return rules.outcome(self._held(asked).policy, asked)
+
+    def _mr_auth_key(self, asked: Record) -> _Answer:
+        return keys.of_region(self._held(asked), self._held(asked, "av") if "av" in asked else None, asked)
 
     def _explain(self, asked: Record) -> _Answer:
         of = self._held(asked)

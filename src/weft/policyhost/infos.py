@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 from ..fi.attrs import Info, NicAttr
+from ..flags import AV_AUTH_KEY
 from .records import Record, Value
 
 __all__ = ["NUMBERS", "TEXTS", "info_of", "record_of", "record_of_prov"]
@@ -50,6 +51,7 @@ def record_of(info: Info) -> dict[str, Value]:
     for part in _KEYS:
         key = getattr(info, f"{part}_attr").auth_key
         found[f"{part}.auth_key"] = None if key is None else bytes(memoryview(key))
+    found["domain.av_auth_key"] = int(info.domain_attr.auth_key_size == AV_AUTH_KEY) or None
     for name in ("src_addr", "dest_addr"):
         found[name] = address_bytes(getattr(info, name))
     if info.nic is not None:
@@ -86,5 +88,7 @@ def info_of(record: Record) -> Info:
         if key:
             attr = getattr(info, f"{part}_attr")
             attr.auth_key, attr.auth_key_size = key, len(key)
+    if record.number("domain.av_auth_key"):
+        info.domain_attr.auth_key_size = AV_AUTH_KEY
     info.src_addr, info.dest_addr = record.bytes_of("src_addr"), record.bytes_of("dest_addr")
     return info

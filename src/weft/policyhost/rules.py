@@ -62,6 +62,7 @@ def domain(of: Domain) -> _Fields:
         "av.insert_flags": policy.vectors.insert_flags,
         "av.remove_ignores": int(policy.vectors.remove_unknown == "ignore"),
         "asks_outcome": int(policy.credential.service != 0),
+        "av_auth_key": int(of._av_auth_key),
         "work": _work(of),
         **_resources(of),
     }
