@@ -323,8 +323,7 @@ std::string attribute(PyObject* obj, const char* name) {
 
 [[gnu::noinline]] bool check_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype) {
   PyTypeObject* type = Py_TYPE(obj);
-  if (PyObject_TypeCheck(obj, g_mr_type) || PyTuple_Check(obj) || PyBytes_Check(obj) ||
-      PyByteArray_Check(obj)) {
+  if (PyObject_TypeCheck(obj, g_mr_type) || PyTuple_Check(obj) || PyBytes_Check(obj) || PyByteArray_Check(obj)) {
     return true;
   }
   const bool numpy = g_ndarray != nullptr && PyType_IsSubtype(type, g_ndarray);
