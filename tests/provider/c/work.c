@@ -159,7 +159,8 @@ static void messages(int tagged, size_t length) {
     say(tagged ? "tagged receive" : "receive", sides[B].rx);
     say(tagged ? "tagged send" : "send", sides[A].tx);
   }
-  puts(memcmp(local[A], local[B], length) == 0 ? "the bytes sent" : "other bytes");
+  printf("%s, counted %" PRIu64 "\n", memcmp(local[A], local[B], length) == 0 ? "the bytes sent" : "other bytes",
+         fi_cntr_read(done));
 }
 
 static void counting(void) {
@@ -226,6 +227,7 @@ static void dropped(void) {
   trigger = before;
   progress();
   state("without its trigger");
+  refused("FI_CANCEL_WORK of it", fi_control(&domain->fid, FI_CANCEL_WORK, &kept));
 }
 
 static void failure(void) {
