@@ -17,8 +17,9 @@ using nic::TraceKind;
 using nic::TraceRecord;
 using nic::TraceSlot;
 
-namespace {
+BOOST_AUTO_TEST_SUITE(nic_trace)
 
+// The suite is a namespace: a fixture without a name would make each case's type one that its base is not.
 class Ticks final : public Clock {
  public:
   uint64_t now_ns() override { return ++now_; }
@@ -60,10 +61,6 @@ struct Fixture {
     trace.add(r);
   }
 };
-
-}  // namespace
-
-BOOST_AUTO_TEST_SUITE(nic_trace)
 
 BOOST_FIXTURE_TEST_CASE(head_describes_the_file, Fixture) {
   BOOST_TEST(std::memcmp(head().magic, "WEFTTRC", 8) == 0);
