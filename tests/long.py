@@ -54,6 +54,7 @@ LONG = {
     "provider/test_hosts.py": "C programs on two hosts",
     "provider/test_mpi.py": "jobs of several ranks, of three MPI libraries",
     "provider/test_mpi_suites.py": "mpi4py's own tests, and Intel's benchmarks",
+    "provider/test_nixl.py": "two NIXL agents",
     "provider/test_users.py": "C programs of two users, and of a container",
     "provider/test_watched.py": "C programs in the views of weft top",
     "share/test_elements_turns.py": "block updates beside atomic updates, in several processes",
