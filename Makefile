@@ -320,7 +320,7 @@ sanitize: build/address/.configured build/thread/.configured
 	@echo '== Python tests, address+undefined'
 	@rm -rf $(SANITIZED_PYTHON) && mkdir -p $(SANITIZED_PYTHON) && cp -R src/weft $(SANITIZED_PYTHON)/ && rm -f $(SANITIZED_PYTHON)/weft/*.so
 	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
-	@PYTHONPATH=$(abspath $(SANITIZED_PYTHON)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	@PYTHONPATH=$(abspath $(SANITIZED_PYTHON)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:suppressions=$(abspath tests/asan.supp) UBSAN_OPTIONS=print_stacktrace=1 \
 	  WEFT_SANITIZED=address PYTHONMALLOC=malloc \
 	  $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not wheel and not alone' --timeout=600 \
 	  -o faulthandler_timeout=500 --durations=10 $(SANITIZE_TESTS) $(PYTEST_ARGS)
