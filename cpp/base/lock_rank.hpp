@@ -22,6 +22,8 @@ namespace lock_rank {
 // ---- the library for C programs: under no lock of the NIC ----
 // The NIC of the process, which is made under it.
 inline constexpr LockRank kProviderNic{2, "provider: g_nic_lock"};
+// The peers of a vector with authorization keys, which the helper's vector has as well; held while the helper is asked.
+inline constexpr LockRank kProviderVector{3, "provider::Av::keyed_lock"};
 // The connection to the policy helper: one question at a time.
 inline constexpr LockRank kProviderHelper{4, "provider: g_helper_lock"};
 // The numbers of a domain's keys.

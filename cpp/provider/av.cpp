@@ -95,6 +95,7 @@ int av_insert_with_keys(Av& av, const char* at, size_t count, ofi::Addr* out, ui
     int inserted = 0;
     for (size_t i = 0; i < count; ++i) {
       const size_t size = address_size(*av.domain, at);
+      const Guard guard(av.keyed_lock);
       Record question = question_of_keys(av, "insert_with_key", flags);
       question.add("address", std::string_view(at, size));
       if (out != nullptr) question.add("key", out[i]);
@@ -122,6 +123,7 @@ int av_remove_with_keys(Av& av, const ofi::Addr* addresses, size_t count, uint64
   static const char* const call = "fi_av_remove";
   return guarded(av.domain->fabric->front, Subject::av, call, [&] {
     for (size_t i = 0; i < count; ++i) {
+      const Guard guard(av.keyed_lock);
       Record question = question_of_keys(av, "remove_with_key", flags);
       question.add("fi_addr", addresses[i]);
       const Record answer = Helper::of_process().ask(question);

@@ -140,8 +140,7 @@ ssize_t atomic_message(Ep& ep, const char* name, nic::AtomicFamily family, const
                        const ofi::MsgValues& compare, const ofi::MsgValues& result, uint64_t flags,
                        const Later* later = nullptr) noexcept;
 
-// ---- FI_TRIGGER
-// ------------------------------------------------------------------------------------------------------
+// ---- FI_TRIGGER ----------------------------------------------------------------------------------------------------
 
 constexpr uint64_t kTriggerFlag = 1ull << 20;
 

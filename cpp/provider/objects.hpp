@@ -138,7 +138,8 @@ struct Domain : Object {
 struct Av : Object {
   Domain* domain = nullptr;
   std::shared_ptr<nic::AddressVector> av;
-  bool user_ids = false;  // FI_AV_USER_ID
+  bool user_ids = false;                               // FI_AV_USER_ID
+  RankedMutex<lock_rank::kProviderVector> keyed_lock;  // the helper's vector and this one see one order of calls
 };
 
 // An empty poll of a C program takes 10 to 20 ns: it yields after 1 us on a core shared with threads

@@ -28,6 +28,7 @@ GUARDS_NO_MEMBER = {
     "kShmPrivate": "a list that the polling thread reads without the lock",
     "kLevelZero": "a list of the driver's",
     "kProviderHelper": "one question at a time on a connection",
+    "kProviderVector": "that a vector and the helper's vector see one order of calls",
     "kProviderNic": "the making of the process's NIC",
 }
 # Where a lock has no rank because it is what ranked locks are made of.
