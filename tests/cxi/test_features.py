@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.cxi.support import RW, opened
 from tests.fi.support import Node
+from tests.frames import frames_of_weft
 
 from weft import cxi, fi
 from weft.providers.cxi import device, service
@@ -121,20 +119,12 @@ def test_writes_call_no_code_of_the_provider(at: Node, memory: np.ndarray) -> No
     """Operations go to the NIC without a call into the control layer: no Python frame of Weft runs for one."""
     to = peer(at)
     buf = np.ones(8, np.uint8)
-    called: list[str] = []
 
-    def watch(frame: FrameType, event: str, arg: Any) -> None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if event == "call" and name.startswith("weft."):
-            called.append(f"{name}.{frame.f_code.co_name}")
-
-    sys.setprofile(watch)
-    try:
+    def writes() -> None:
         for n in range(100):
             at.ep.write(buf, dest_addr=to, addr=0, key=200, context=n)
-    finally:
-        sys.setprofile(None)
-    assert called == []
+
+    assert frames_of_weft(writes) == []
     assert memory[:8].all()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fi.support import KEY, Node, opened
+from tests.frames import frames_of_weft
 
 from weft import _nic, fi
 from weft.fi import registry
@@ -141,21 +141,14 @@ def test_transfer_runs_no_python_of_weft(name: str) -> None:
     with opened(CAPS) as node, handles(node) as found:
         node.reg(np.zeros(8, "u8"), requested_key=KEY)
         ep, peer, room, result = found[name], node.me, bytearray(8), np.zeros(1, "u8")
-        ran = []
 
-        def see(frame: Any, event: str, _: object) -> None:
-            if event == "call":
-                ran.append(frame.f_code.co_name)
-
-        before = sys.getprofile()
-        sys.setprofile(see)
-        try:
+        def transfers() -> None:
             ep.write(WORD, None, peer, 0, KEY)
             ep.fetch_atomic(WORD, None, result, None, peer, 0, KEY, fi.UINT64, fi.SUM)
             ep.trecv(room, None, peer, 1)
             ep.tsend(b"12345678", None, peer, 1)
-        finally:
-            sys.setprofile(before)
+
+        ran = frames_of_weft(transfers)
         node.wait(4)
         assert ran == []
 

@@ -1,10 +1,7 @@
-"""Helpers of the tests of elements: mapped arrays, values of every dtype, and the Python functions that a call runs."""
+"""Helpers of the tests of elements: mapped arrays, and values of every dtype."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,21 +43,3 @@ def mapped(node: weft.Node, given_values: Any) -> tuple[Array, Any, weft.share.S
     local[...] = first
     share = node.share(local)
     return local, node.attach(share), share
-
-
-def frames_of_weft(call: Callable[[], object]) -> list[str]:
-    """The Python functions of Weft that a call runs."""
-    found = []
-    home_of_weft = os.path.dirname(weft.__file__)
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(home_of_weft):
-            found.append(frame.f_code.co_name)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return found

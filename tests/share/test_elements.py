@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.share.elements import DTYPES, frames_of_weft, mapped, same, values_of
+from tests.frames import frames_of_weft
+from tests.share.elements import DTYPES, mapped, same, values_of
 
 import weft
 from weft import errors

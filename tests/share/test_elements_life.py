@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.share.elements import frames_of_weft, mapped
+from tests.frames import frames_of_weft
+from tests.share.elements import mapped
 from tests.share.owner import Owner, until_its_end_is_known
 
 import weft

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.share.elements import frames_of_weft
+from tests.frames import frames_of_weft
 from tests.share.owner import Owner
 
 import weft

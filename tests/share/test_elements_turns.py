@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.share.elements import NUMBERS, Array, frames_of_weft, mapped, same, values_of
+from tests.frames import frames_of_weft
+from tests.share.elements import NUMBERS, Array, mapped, same, values_of
 from tests.share.owner import Owner
 
 import weft
