@@ -1,5 +1,9 @@
 // cpp/bind/av.cpp: address vectors as Python types.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include "bind/objects.hpp"
+#include "call/av_set.hpp"
 
 namespace weft::bind {
 
@@ -65,6 +69,24 @@ void register_av(Module& m) {
           "How often the fi_addr of an address was searched, for completions that report the sender.")
       .def("count", [](AddressVectorCore& a) { return a.av->count(); })
       .def("close", [](AddressVectorCore& a) { a.closed = true; });
+  m.def(
+      "addresses_in_use",
+      [](AddressVectorCore& a, uint64_t first, uint64_t last, uint64_t stride, uint64_t most) {
+        check_usable(a, "address vector");
+        return a.av->in_use(first, last, stride, most);
+      },
+      nb::arg("av"), nb::arg("first"), nb::arg("last"), nb::arg("stride"), nb::arg("most"),
+      "The fi_addr first, first + stride ... to last of a vector that are in use, ascending, `most` at most.");
+  using call::AddressSet;
+  Class<AddressSet>(m, "AddressSet", "The addresses of a set (fi_av_set(3)): in order, each once.")
+      .def(nb::init<std::vector<uint64_t>>(), nb::arg("addresses"))
+      .def("insert", &AddressSet::insert, nb::arg("address"), "Returns why the set did not change; empty: it did.")
+      .def("remove", &AddressSet::remove, nb::arg("address"), "As insert.")
+      .def("unite", &AddressSet::unite, nb::arg("other"))
+      .def("intersect", &AddressSet::intersect, nb::arg("other"))
+      .def("subtract", &AddressSet::subtract, nb::arg("other"))
+      .def("addresses", [](const AddressSet& s) { return s.addresses(); })
+      .def("__len__", [](const AddressSet& s) { return s.addresses().size(); });
 }
 
 }  // namespace weft::bind

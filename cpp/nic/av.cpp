@@ -45,6 +45,16 @@ std::optional<wire::EpAddress> AddressVector::lookup(uint64_t fi_addr) const {
   return entries_[fi_addr]->address;
 }
 
+std::vector<uint64_t> AddressVector::in_use(uint64_t first, uint64_t last, uint64_t stride, uint64_t most) const {
+  const DomainLock guard(domain_);
+  std::vector<uint64_t> found;
+  for (uint64_t at = first; at <= last && at < entries_.size() && found.size() < most;) {
+    if (entries_[at]) found.push_back(at);
+    if (__builtin_add_overflow(at, stride, &at)) break;
+  }
+  return found;
+}
+
 bool AddressVector::set_user_id(uint64_t fi_addr, uint64_t id) {
   const DomainLock guard(domain_);
   if (fi_addr >= entries_.size() || !entries_[fi_addr]) return false;

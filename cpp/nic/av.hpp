@@ -25,6 +25,8 @@ class AddressVector {
   uint64_t insert(const wire::EpAddress& address);
   bool remove(uint64_t fi_addr);
   [[nodiscard]] std::optional<wire::EpAddress> lookup(uint64_t fi_addr) const;
+  // The fi_addr first, first + stride ... to last that are in use, ascending, `most` at most. stride: at least 1.
+  [[nodiscard]] std::vector<uint64_t> in_use(uint64_t first, uint64_t last, uint64_t stride, uint64_t most) const;
   // The reverse look-up. kKeyNotAvail (FI_ADDR_NOTAVAIL): unknown. Requires the domain's lock.
   [[nodiscard]] uint64_t find(const wire::EpAddress& address) const;
   // The same for a sender that names itself by its fi_addr. A symmetric vector compares only that entry: the promise

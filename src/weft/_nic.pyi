@@ -1976,6 +1976,32 @@ class AddressVectorCore:
 
     def close(self) -> None: ...
 
+def addresses_in_use(av: AddressVectorCore, first: int, last: int, stride: int, most: int) -> list[int]:
+    """
+    The fi_addr first, first + stride ... to last of a vector that are in use, ascending, `most` at most.
+    """
+
+class AddressSet:
+    """The addresses of a set (fi_av_set(3)): in order, each once."""
+
+    def __init__(self, addresses: Sequence[int]) -> None: ...
+
+    def insert(self, address: int) -> str:
+        """Returns why the set did not change; empty: it did."""
+
+    def remove(self, address: int) -> str:
+        """As insert."""
+
+    def unite(self, other: AddressSet) -> None: ...
+
+    def intersect(self, other: AddressSet) -> None: ...
+
+    def subtract(self, other: AddressSet) -> None: ...
+
+    def addresses(self) -> list[int]: ...
+
+    def __len__(self) -> int: ...
+
 def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None:
     """
     Registers the NamedTuple classes of completion entries, one for each format.

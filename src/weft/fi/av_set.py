@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import errors
-from ..flags import ADDR_NOTAVAIL, ADDR_UNSPEC, AvSetFlag, AvType
+from .. import _nic
+from ..flags import ADDR_NOTAVAIL, AvSetFlag, AvType
 from . import _args, _handle
 from .rules import Rule
 
 if TYPE_CHECKING:
     from .av import AddressVector
 
-__all__ = ["AvSet", "AvSetAttr"]
+__all__ = ["AvSet", "AvSetAttr", "Named", "Range", "named"]
 
 _FLAGS = sum(int(one) for one in AvSetFlag)
+_ALL = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -47,6 +48,86 @@ class AvSetAttr:
     flags: int = 0
 
 
+class Range(NamedTuple):
+    """Numbers of a vector: first, first + stride ... to last, those in use; of them at most `most`."""
+
+    first: int = 0
+    last: int = _ALL
+    stride: int = 1
+    most: int = _ALL
+
+
+class Named(NamedTuple):
+    """What the attributes of a set name.
+
+    Attributes:
+        first: The first members; None: there are none.
+        comm_key: The communication key; None: the provider manages the group.
+    """
+
+    first: Range | None
+    comm_key: bytes | None
+
+
+def named(av: AddressVector, attr: AvSetAttr, key_of: Callable[[AvSetAttr], bytes | None] | None = None) -> Named:
+    """Check the attributes of a set. key_of: finds the key in the place of the provider's rules."""
+    op = "av_set"
+    _args.whole(
+        op,
+        count=attr.count,
+        start_addr=attr.start_addr,
+        end_addr=attr.end_addr,
+        stride=attr.stride,
+        comm_key_size=attr.comm_key_size,
+        flags=attr.flags,
+    )
+    policy, flags = av.domain.policy, int(attr.flags)
+    refuse, rules = policy.refusals.refuse, policy.vectors
+    if flags & ~_FLAGS:
+        raise refuse(Rule.AV_SET_FLAGS, f"{op}: flags {AvSetFlag(flags)!s}; known: {AvSetFlag(_FLAGS)!s}")
+    comm_key = _key(av, attr) if key_of is None else key_of(attr)
+    if flags & AvSetFlag.UNIVERSE:
+        return Named(Range(), comm_key)
+    start, end, stride, count = int(attr.start_addr), int(attr.end_addr), int(attr.stride), int(attr.count)
+    ranged = start != ADDR_NOTAVAIL
+    why = None
+    if ranged != (end != ADDR_NOTAVAIL):
+        why = "start_addr and end_addr are given together, or both are ADDR_NOTAVAIL"
+    elif not ranged and stride > 1:
+        why = f"stride {stride} needs a range: without one it is 0 or 1"
+    elif ranged and av.type == AvType.AV_MAP:
+        why = "a range needs a vector of type AV_TABLE; insert() takes single addresses"
+    elif ranged and rules.set_count and not count:
+        why = "count is 0; with a range it is the number of members"
+    elif ranged and end < start:
+        why = f"end_addr {end} is before start_addr {start}"
+    if why is not None:
+        raise refuse(Rule.AV_SET_RANGE, f"{op}: {why}", op=op)
+    return Named(Range(start, end, stride or 1, count if rules.set_count else _ALL) if ranged else None, comm_key)
+
+
+def _key(av: AddressVector, attr: AvSetAttr) -> bytes | None:
+    refuse = av.domain.policy.refusals.refuse
+    if attr.comm_key is None:
+        if attr.comm_key_size:
+            raise refuse(Rule.AV_SET_COMM_KEY, f"av_set: comm_key is None, but comm_key_size is {attr.comm_key_size}")
+        return None
+    key = _args.octets("av_set", "comm_key", attr.comm_key)
+    size = int(attr.comm_key_size) or len(key)
+    wanted = av.domain.policy.vectors.comm_key_bytes
+    if not wanted:
+        raise refuse(
+            Rule.AV_SET_COMM_KEY,
+            f"av_set: a comm_key of {size} bytes; this provider manages the membership itself and has no keys",
+        )
+    if size != wanted or len(key) < size:
+        raise refuse(
+            Rule.AV_SET_COMM_KEY,
+            f"av_set: comm_key of {len(key)} bytes, comm_key_size {size}; a key has {wanted} bytes",
+        )
+    return key[:size]
+
+
 class AvSet(_handle.LifeInDomain):
     """An ordered list of addresses of a vector, without duplicates (struct fid_av_set). Made by `AddressVector.av_set`.
 
@@ -63,102 +144,35 @@ class AvSet(_handle.LifeInDomain):
         self.av = av
         self.domain = av.domain
         self.context = context
-        self.comm_key: bytes | None = None  # as given; `None`: the provider manages the group
         self._children: _handle.Children = {}
         self._refuse = av.domain.policy.refusals.refuse
-        self._members = self._first(attr)
+        first, self.comm_key = self._named(attr)  # comm_key: as given; `None`: the provider manages the group
+        self._core = _nic.AddressSet([] if first is None else self._in_use(first))
         self._site = _handle.here(3)
         _handle.adopt(self, av)
 
-    def _first(self, attr: AvSetAttr) -> list[int]:
-        """Check the attributes; the members that they name."""
-        op = "av_set"
-        _args.whole(
-            op,
-            count=attr.count,
-            start_addr=attr.start_addr,
-            end_addr=attr.end_addr,
-            stride=attr.stride,
-            comm_key_size=attr.comm_key_size,
-            flags=attr.flags,
-        )
-        rules, flags = self.domain.policy.vectors, int(attr.flags)
-        if flags & ~_FLAGS:
-            raise self._refuse(Rule.AV_SET_FLAGS, f"{op}: flags {AvSetFlag(flags)!s}; known: {AvSetFlag(_FLAGS)!s}")
-        self.comm_key = self._key(attr)
-        if flags & AvSetFlag.UNIVERSE:
-            return self._in_use()
-        start, end, stride, count = int(attr.start_addr), int(attr.end_addr), int(attr.stride), int(attr.count)
-        ranged = start != ADDR_NOTAVAIL
-        why = None
-        if ranged != (end != ADDR_NOTAVAIL):
-            why = "start_addr and end_addr are given together, or both are ADDR_NOTAVAIL"
-        elif not ranged and stride > 1:
-            why = f"stride {stride} needs a range: without one it is 0 or 1"
-        elif ranged and self.av.type == AvType.AV_MAP:
-            why = "a range needs a vector of type AV_TABLE; insert() takes single addresses"
-        elif ranged and rules.set_count and not count:
-            why = "count is 0; with a range it is the number of members"
-        elif ranged and end < start:
-            why = f"end_addr {end} is before start_addr {start}"
-        if why is not None:
-            raise self._refuse(Rule.AV_SET_RANGE, f"{op}: {why}", op=op)
-        if not ranged:
-            return []
-        stride = stride or 1
-        found = [at for at in self._in_use() if start <= at <= end and (at - start) % stride == 0]
-        return found[:count] if rules.set_count else found
+    def _named(self, attr: AvSetAttr) -> Named:
+        return named(self.av, attr)
 
-    def _in_use(self) -> list[int]:
-        """The fi_addr numbers of the vector that are in use, ascending."""
-        found: list[int] = []
-        at = 0
-        while len(found) < self.av.count():
-            try:
-                self.av.lookup_address(at)
-                found.append(at)
-            except errors.InvalidArgument:
-                pass  # a free number
-            at += 1
-        return found
-
-    def _key(self, attr: AvSetAttr) -> bytes | None:
-        if attr.comm_key is None:
-            if attr.comm_key_size:
-                raise self._refuse(
-                    Rule.AV_SET_COMM_KEY, f"av_set: comm_key is None, but comm_key_size is {attr.comm_key_size}"
-                )
-            return None
-        key = _args.octets("av_set", "comm_key", attr.comm_key)
-        size = int(attr.comm_key_size) or len(key)
-        wanted = self.domain.policy.vectors.comm_key_bytes
-        if not wanted:
-            raise self._refuse(
-                Rule.AV_SET_COMM_KEY,
-                f"av_set: a comm_key of {size} bytes; this provider manages the membership itself and has no keys",
-            )
-        if size != wanted or len(key) < size:
-            raise self._refuse(
-                Rule.AV_SET_COMM_KEY,
-                f"av_set: comm_key of {len(key)} bytes, comm_key_size {size}; a key has {wanted} bytes",
-            )
-        return key[:size]
+    def _in_use(self, of: Range) -> list[int]:
+        """The fi_addr numbers of a range that are in use, ascending."""
+        return _nic.addresses_in_use(self.av, *of)
 
     # ---- members -----------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[int, ...]:
         """The fi_addr of the set, in order."""
-        return tuple(self._members)
+        return tuple(self._core.addresses())
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._core)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.members)
 
     def __contains__(self, fi_addr: object) -> bool:
-        return fi_addr in self._members
+        return fi_addr in self.members
 
     def insert(self, addr: int) -> None:
         """Append an address (fi_av_set_insert).
@@ -175,11 +189,7 @@ class AvSet(_handle.LifeInDomain):
         op = "av_set.insert"
         self._changing(op)
         _args.whole(op, addr=addr)
-        if addr in (ADDR_NOTAVAIL, ADDR_UNSPEC):
-            raise self._refuse(Rule.AV_SET_MEMBER, f"{op}: addr {addr:#x} is no fi_addr of a peer", op=op)
-        if addr in self._members:
-            raise self._refuse(Rule.AV_SET_MEMBER, f"{op}: fi_addr {addr} is in the set already", op=op)
-        self._members.append(int(addr))
+        self._changed(op, self._core.insert(addr))
 
     def remove(self, addr: int) -> None:
         """Remove an address; the others keep their order (fi_av_set_remove).
@@ -190,9 +200,7 @@ class AvSet(_handle.LifeInDomain):
         op = "av_set.remove"
         self._changing(op)
         _args.whole(op, addr=addr)
-        if addr not in self._members:
-            raise self._refuse(Rule.AV_SET_MEMBER, f"{op}: fi_addr {addr} is not in the set", op=op)
-        self._members.remove(addr)
+        self._changed(op, self._core.remove(addr))
 
     def union(self, src: AvSet) -> None:
         """Append the addresses of another set that this one has not (fi_av_set_union).
@@ -206,15 +214,15 @@ class AvSet(_handle.LifeInDomain):
 
         Source: fi_av_set(3).
         """
-        self._combine("av_set.union", src, lambda mine, theirs: [*mine, *(at for at in theirs if at not in mine)])
+        self._combine("av_set.union", src, self._core.unite)
 
     def intersect(self, src: AvSet) -> None:
         """Keep only addresses that the other set has too (fi_av_set_intersect). As `union`."""
-        self._combine("av_set.intersect", src, lambda mine, theirs: [at for at in mine if at in theirs])
+        self._combine("av_set.intersect", src, self._core.intersect)
 
     def diff(self, src: AvSet) -> None:
         """Remove the addresses of another set (fi_av_set_diff). As `union`."""
-        self._combine("av_set.diff", src, lambda mine, theirs: [at for at in mine if at not in theirs])
+        self._combine("av_set.diff", src, self._core.subtract)
 
     def addr(self) -> int:
         """The collective address of the set (fi_av_set_addr): `fi.ADDR_NOTAVAIL`, which a join takes as coll_addr.
@@ -231,13 +239,18 @@ class AvSet(_handle.LifeInDomain):
                 Rule.AV_SET_JOINED, f"{op}: a group uses {self!r}\n  try: close the group first, or another set", op=op
             )
 
-    def _combine(self, op: str, src: AvSet, by: Callable[[list[int], list[int]], list[int]]) -> None:
+    def _changed(self, op: str, why: str) -> None:
+        """Raise the reason why the set did not change, if there is one."""
+        if why:
+            raise self._refuse(Rule.AV_SET_MEMBER, f"{op}: {why}", op=op)
+
+    def _combine(self, op: str, src: AvSet, by: Callable[[_nic.AddressSet], None]) -> None:
         self._changing(op)
         _handle.expect(src, AvSet, op, "src")
         _handle.check(src, op)
         if src.av is not self.av:
             raise self._refuse(Rule.AV_SET_VECTOR, f"{op}: {src!r} is of another vector than {self!r}", op=op)
-        self._members = by(self._members, src._members)
+        by(src._core)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -245,4 +258,4 @@ class AvSet(_handle.LifeInDomain):
         return (self.av,)
 
     def __repr__(self) -> str:
-        return f"<AvSet {'closed' if self._closed else f'{len(self._members)} members'}>"
+        return f"<AvSet {'closed' if self._closed else f'{len(self)} members'}>"

@@ -5,8 +5,8 @@
     event, entry = eq.sread()                                  # JOIN_COMPLETE; entry.fid is the group
     ep.allreduce(values, result=sums, coll_addr=group.addr, op=fi.SUM)
 
-The NIC joins (cpp/nic/group.hpp) and reduces. This file finds this member in the set, asks a provider that has
-multicast addresses for one, and turns the NIC's messages into events. The calls of a group, `barrier broadcast reduce
+The NIC joins (cpp/nic/group.hpp) and reduces. This file turns the NIC's messages into events; joining.py decides what
+the NIC joins, and asks a provider that has multicast addresses for one. The calls of a group, `barrier broadcast reduce
 allreduce`, are in the extension, like every data transfer.
 
 Source: fi_collective(3), fi_cxi(7) "fi_join_collective()".
@@ -14,7 +14,6 @@ Source: fi_collective(3), fi_cxi(7) "fi_join_collective()".
 
 from __future__ import annotations
 
-import struct
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,11 @@ from urllib.parse import urlsplit
 
 from .. import _nic, errors
 from .._nic import CmKind
-from ..flags import ADDR_NOTAVAIL, EqEvent, Flag
+from ..flags import EqEvent
 from . import _args, _handle
 from .av_set import AvSet
 from .eq import EqEntry, EqErrEntry, EventQueue
-from .policy import Address, GroupPlan
-from .rules import Rule
+from .joining import GroupShape, Joiner, Multicast, shape
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["CollectiveGroup", "GroupStatistics", "Joins"]
 
 _KINDS = frozenset((int(CmKind.group_agreed), int(CmKind.group_joined), int(CmKind.group_failed)))
-_BLOCKLESS_RADIX = 4  # of members that are spread over hosts in no order
 
 
 @dataclass(frozen=True)
@@ -89,9 +86,8 @@ class CollectiveGroup(_handle.LifeInDomain):
         ep: Endpoint,
         av_set: AvSet,
         context: Any,
-        plan: GroupPlan,
+        made: GroupShape,
         core: _nic.GroupCore,
-        members: list[tuple[int, int, int]],
     ) -> None:
         self.ep = ep
         self.set = av_set
@@ -100,13 +96,9 @@ class CollectiveGroup(_handle.LifeInDomain):
         self.joined = False
         self.addr: int = core.addr
         self._core = core
-        self._plan = plan
-        self._members = members  # of member 0
+        self._plan = made.plan
+        self._multicast = Multicast(made.plan, made.members) if made.asks else None
         self._last: dict[str, Any] = {}  # of a closed group
-        self._stop = threading.Event()
-        self._lock = threading.Lock()  # guards _multicast against the thread that asks for it
-        self._multicast: int | None = None
-        self._refusal: Exception | None = None
         self._children: _handle.Children = {}
         self._site = _handle.here(3)
         _handle.adopt(self, ep, av_set)
@@ -140,7 +132,8 @@ class CollectiveGroup(_handle.LifeInDomain):
             return
         look = self._core.look()
         error = look["error"]
-        text = look["text"] if not error else str(self._refusal or self._plan.explain(error))
+        refusal = self._multicast.refusal if self._multicast is not None else None
+        text = look["text"] if not error else str(refusal or self._plan.meaning(error))
         eq.post_error(
             EqErrEntry(
                 self,
@@ -156,34 +149,9 @@ class CollectiveGroup(_handle.LifeInDomain):
         _handle.abandon(self, (self.ep, self.set))
 
     def _ask(self) -> None:
-        """Member 0: a multicast address for the group, or the number of the error that every member gets."""
-        assert self._plan.ask is not None
-        try:
-            address, root = self._plan.ask(self._members, self._stop)
-        except errors.FabricError as reason:
-            self._refusal = reason
-            self._core.supply(0, 0, getattr(reason, "prov_errno", 0) or self._plan.other_errno)
-            return
-        except Exception as reason:  # the others must not wait for ever
-            self._refusal = reason
-            self._core.supply(0, 0, self._plan.other_errno)
-            raise
-        with self._lock:
-            self._multicast = address
-        if self._stop.is_set():  # closed meanwhile
-            self._give_back(quiet=True)
-        self._core.supply(address, root, 0)
-
-    def _give_back(self, quiet: bool) -> None:
-        with self._lock:
-            address, self._multicast = self._multicast, None
-        if address is None or self._plan.release is None:
-            return
-        try:
-            self._plan.release(address)
-        except errors.FabricError:
-            if not quiet:
-                raise
+        """Member 0: a multicast address for the group."""
+        assert self._multicast is not None
+        self._multicast.ask(self._core.supply)
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
@@ -207,11 +175,11 @@ class CollectiveGroup(_handle.LifeInDomain):
             raise failed[0]
 
     def _release(self, quiet: bool = True) -> None:
-        self._stop.set()
         _joining(self.ep).pop(self.addr, None)
         self._core.close()
         self._last = self._core.look()
-        self._give_back(quiet)
+        if self._multicast is not None:
+            self._multicast.give_back(quiet)
 
     def _parents(self) -> tuple[Any, ...]:
         return self.ep, self.set
@@ -283,97 +251,37 @@ def _join(ep: Endpoint, coll_addr: int, av_set: AvSet, flags: int, context: Any)
     _args.whole(op, coll_addr=coll_addr, flags=flags)
     _handle.expect(av_set, AvSet, op, "set")
     _handle.check(av_set, op)
-    refuse = ep._refuse
-    if not ep.info.caps & Flag.COLLECTIVE:
-        raise refuse(
-            Rule.JOIN_NO_CAP, f"{op}: {ep!r} was opened without COLLECTIVE: ask for it in the hints of getinfo", op=op
-        )
-    if coll_addr != ADDR_NOTAVAIL:
-        raise refuse(Rule.JOIN_ADDR, f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL", op=op)
-    if int(flags) and not ep.policy.binds.join_flags:
-        raise refuse(Rule.JOIN_FLAGS, f"{op}: flags {int(flags):#x}; they have to be 0", op=op)
-    if not ep._enabled:
-        raise refuse(Rule.JOIN_STATE, f"{op}: {ep!r} is not enabled\n  try: ep.enable()", op=op)
-    if ep._eq is None:
-        raise refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
-    if av_set.av is not ep._av:
-        raise refuse(Rule.JOIN_SET, f"{op}: {av_set!r} is of {av_set.av!r}, the endpoint's vector is {ep._av!r}", op=op)
-    names = list(av_set)
-    if not names:
-        raise refuse(Rule.JOIN_SET, f"{op}: {av_set!r} has no members", op=op)
-    own = ep._codec.own(ep._address)
-    plan = ep.policy.group(own, av_set.comm_key, len(names))
-    members, mine = _members(ep, op, plan, names, own)
-    if plan.member is not None:
-        names = list(range(len(names)))
-    import hashlib  # imported here, because it is slow to import and few endpoints join
-
-    key = hashlib.blake2b(
-        b"".join([bytes([plan.member is not None]), *(struct.pack("<I", pid) for _, pid, _ in members)]), digest_size=8
-    )
-    radix, block = _tree(ep, members, plan.radix)
+    made = shape(ep, op, coll_addr, int(flags), _joiner(ep, av_set))
+    assert ep._eq is not None
     with ep._eq._changed:  # nobody reads messages of the group before it is known
         core = _nic.GroupCore(
             ep,
-            members=members,
-            member=mine,
-            names=names,
-            name=names[mine],
-            key=int.from_bytes(key.digest(), "little"),
-            join_radix=plan.join_radix,
-            radix=radix,
-            block=block,
-            asks=mine == 0 and plan.ask is not None,
+            members=made.members,
+            member=made.mine,
+            names=made.names,
+            name=made.names[made.mine],
+            key=made.key,
+            join_radix=made.plan.join_radix,
+            radix=made.radix,
+            block=made.block,
+            asks=made.asks,
         )
-        group = CollectiveGroup(ep, av_set, context, plan, core, members if mine == 0 else [])
+        group = CollectiveGroup(ep, av_set, context, made, core)
         _joining(ep)[group.addr] = group
     return group
 
 
-def _members(
-    ep: Endpoint, op: str, plan: GroupPlan, names: list[int], own: Address
-) -> tuple[list[tuple[int, int, int]], int]:
-    """The members' addresses, and this one's number."""
-    refuse = ep._refuse
-    nic, pid, vni = own
-    assert pid is not None
-    if plan.member is not None:
-        return [(nic, pid, vni)] * len(names), plan.member
-    assert ep._av is not None
-    members: list[tuple[int, int, int]] = []
-    mine: list[int] = []
-    for name in names:
-        try:
-            found = ep._av.lookup_address(name)
-        except errors.InvalidArgument as reason:
-            raise refuse(
-                Rule.JOIN_SET,
-                f"{op}: fi_addr {name} of the set is not in use in {ep._av!r}\n  {reason.message}",
-                op=op,
-            ) from None
-        there = ep._codec.own(found)
-        if there[:2] == (nic, pid):
-            mine.append(len(members))
-        members.append(found)
-    if len(mine) != 1:
-        raise refuse(
-            Rule.JOIN_SET,
-            f"{op}: {ep!r} is {'no member' if not mine else f'{len(mine)} members'} of the set\n"
-            "  rule: the endpoint that joins is one of the set's members\n"
-            "  try: av_set.insert(av.insert(ep.getname())) at its place",
-            op=op,
-        )
-    return members, mine[0]
-
-
-def _tree(ep: Endpoint, members: list[tuple[int, int, int]], radix: int) -> tuple[int, int]:
-    """Radix and block of the group's tree, of which member 0's are used. A block is the members of one host, if all
-    hosts have equally many members, which follow each other.
-    """
-    hosts = [urlsplit(ep._codec.text(one)).hostname for one in members]
-    block = next((i for i, one in enumerate(hosts) if one != hosts[0]), 0)
-    if not block:
-        return radix, 0
-    if all(one == hosts[i - i % block] for i, one in enumerate(hosts)):
-        return radix, block
-    return _BLOCKLESS_RADIX, 0
+def _joiner(ep: Endpoint, av_set: AvSet) -> Joiner:
+    of_other = av_set.av is not ep._av
+    codec = ep._codec
+    nic, pid, vni = codec.own(ep._address)
+    return Joiner(
+        enabled=ep._enabled,
+        has_eq=ep._eq is not None,
+        own=(nic, pid or 0, vni),  # without a pid, it is not enabled
+        other_vector=f"{av_set!r} is of {av_set.av!r}, the endpoint's vector is {ep._av!r}" if of_other else "",
+        comm_key=av_set.comm_key,
+        names=av_set.members,
+        find=av_set.av.lookup_address,
+        host_of=lambda one: urlsplit(codec.text(one)).hostname,
+    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .. import _nic, errors
@@ -211,7 +212,7 @@ class GroupPlan(NamedTuple):
         release: Gives the address back. Raises FabricError.
         failed_err: The err of a failed join.
         other_errno: prov_errno where no other number fits: a member is lost.
-        explain: The meaning of a prov_errno.
+        texts: The meanings of prov_errno.
     """
 
     member: int | None = None
@@ -222,7 +223,11 @@ class GroupPlan(NamedTuple):
     release: Callable[[int], None] | None = None
     failed_err: int = int(Errno.ECONNREFUSED)
     other_errno: int = int(Errno.ECONNRESET)
-    explain: Callable[[int], str] = str
+    texts: Mapping[int, str] = MappingProxyType({})
+
+    def meaning(self, number: int) -> str:
+        """The meaning of a prov_errno."""
+        return self.texts.get(number, f"error {number} of the join")
 
 
 class Failure(NamedTuple):

@@ -51,11 +51,6 @@ _TEXTS = {
 }
 
 
-def explain(number: int) -> str:
-    """The meaning of a failed join's prov_errno."""
-    return next((text for one, text in _TEXTS.items() if one == number), f"error {number} of the join")
-
-
 def plan(ep: CxiEndpoint, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
     """`EndpointPolicy.group`."""
     e = env.load()
@@ -66,7 +61,7 @@ def plan(ep: CxiEndpoint, own: Address, comm_key: bytes | None, count: int) -> G
         join_radix=e.zbcoll_radix,
         failed_err=-int(Errno.ECONNREFUSED),
         other_errno=int(Why.ERRNO_JOIN_OTHER),
-        explain=explain,
+        texts={int(one): text for one, text in _TEXTS.items()},
     )
     if key.keytype == CommKeyType.COMM_KEY_RANK:
         if not count <= RANKS_MAX or not key.rank.rank < count:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import _nic, errors
 from ...fi import _args, _handle
-from ...fi.av_set import AvSet, AvSetAttr
+from ...fi.av_set import AvSet, AvSetAttr, Named, Range, named
 from ...flags import AvSetFlag
 
 __all__ = ["RealAvSet"]
@@ -34,8 +34,12 @@ class RealAvSet(AvSet):
             self.close()
             raise
 
-    def _in_use(self) -> list[int]:
-        return sorted(self.av._inserted)
+    def _in_use(self, of: Range) -> list[int]:
+        found = [at for at in sorted(self.av._inserted) if of.first <= at <= of.last]
+        return [at for at in found if (at - of.first) % of.stride == 0][: of.most]
+
+    def _named(self, attr: AvSetAttr) -> Named:
+        return named(self.av, attr, self._key)
 
     def _key(self, attr: AvSetAttr) -> bytes | None:
         """The provider's own bytes, which the library checks."""
