@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "nic/av.hpp"
+#include "provider/group.hpp"
 #include "provider/network.hpp"
 #include "provider/objects.hpp"
 
@@ -27,8 +28,10 @@ int av_close(ofi::Fid* fid) {
   Av& av = shell->of;
   if (av.forked()) return leave_to_parent(shell);
   if (av.uses != 0) {
-    return refuse(av.domain->fabric->front, Subject::av, "fi_close", fi_err::kEBUSY,
-                  "fi_close: an endpoint is bound to the address vector\n  try: close the endpoint first");
+    return refuse(
+        av.domain->fabric->front, Subject::av, "fi_close", fi_err::kEBUSY,
+        "fi_close: an endpoint is bound to the address vector, or sets of its addresses are open\n  try: close "
+        "them first");
   }
   Helper::of_process().give_back(av.lease);
   --av.domain->uses;
@@ -303,6 +306,7 @@ ofi::AvOps make_av_ops() noexcept {
   ops.insertsym = av_insertsym;
   ops.remove = av_remove;
   ops.lookup = av_lookup;
+  ops.av_set = open_av_set;
   ops.straddr = av_straddr;
   ops.insert_auth_key = av_insert_auth_key;
   ops.lookup_auth_key = av_lookup_auth_key;

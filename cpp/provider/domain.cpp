@@ -7,6 +7,7 @@
 
 #include "base/fd.hpp"
 #include "provider/ext.hpp"
+#include "provider/group.hpp"
 #include "provider/info.hpp"
 #include "provider/network.hpp"
 #include "provider/objects.hpp"
@@ -85,6 +86,7 @@ ofi::DomainOps make_domain_ops() noexcept {
   ops.endpoint2 = domain_endpoint2;
   ops.cntr_open = open_cntr;
   ops.query_atomic = domain_query_atomic;
+  ops.query_collective = query_collective;
   return ops;
 }
 ofi::DomainOps g_domain_ops = make_domain_ops();

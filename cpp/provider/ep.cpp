@@ -5,6 +5,7 @@
 #include "call/call.hpp"
 #include "nic/rx_port.hpp"
 #include "provider/ext.hpp"
+#include "provider/group.hpp"
 #include "provider/info.hpp"
 #include "provider/objects.hpp"
 #include "provider/rules.hpp"
@@ -46,9 +47,12 @@ int ep_close(ofi::Fid* fid) {
   if (ep.forked()) return leave_to_parent(shell);
   if (ep.original != nullptr) return alias_close(shell);
   if (ep.uses != 0) {
-    return ep_refuse(ep, "fi_close", fi_err::kEBUSY,
-                     "fi_close: the endpoint has aliases, or memory regions are bound to it\n  try: close them first");
+    return ep_refuse(
+        ep, "fi_close", fi_err::kEBUSY,
+        "fi_close: the endpoint has aliases or collective groups, or memory regions are bound to it\n  try: "
+        "close them first");
   }
+  leave_failed_groups(ep);
   if (ep.connected) end_connection(ep);
   ep.ep->close();
   ep.domain->forget_released();
@@ -62,7 +66,12 @@ int ep_close(ofi::Fid* fid) {
 
 // A message of the NIC for an endpoint.
 void on_message(Eq& eq, ofi::Fid* fid, const nic::CmEvent& message) REQUIRES(eq.lock) {
-  if (of(as<ofi::FidEp>(fid)).connected) on_connection(eq, fid, message);
+  Ep& ep = of(as<ofi::FidEp>(fid));
+  if (message.kind >= nic::CmKind::group_agreed) {
+    on_group(eq, ep, message);
+  } else if (ep.connected) {
+    on_connection(eq, fid, message);
+  }
 }
 
 int ep_bind_eq(ofi::Fid* fid, Ep& ep, Eq& eq, uint64_t flags) {
@@ -391,24 +400,11 @@ ofi::CmOps make_cm_ops() noexcept {
                   &Ops::reject, &Ops::shutdown, &Ops::join>();
   ops.setname = ep_setname;
   ops.getname = ep_getname;
+  ops.join = join_group;
   put_connection_calls(&ops);
   return ops;
 }
 ofi::CmOps g_cm_ops = make_cm_ops();
-
-ssize_t no_collective(ofi::FidEp* fid) {
-  return refuse_missing(&fid->fid, "weft::ofi::CollectiveOps::(a collective)");
-}
-
-ofi::CollectiveOps make_collective_ops() noexcept {
-  using Ops = ofi::CollectiveOps;
-  Ops ops = stubs<Ops, &Ops::barrier, &Ops::broadcast, &Ops::allreduce, &Ops::reduce, &Ops::barrier2>();
-  for (auto Ops::* member :
-       {&Ops::alltoall, &Ops::allgather, &Ops::reduce_scatter, &Ops::scatter, &Ops::gather, &Ops::msg})
-    ops.*member = reinterpret_cast<void (*)()>(no_collective);
-  return ops;
-}
-ofi::CollectiveOps g_collective_ops = make_collective_ops();
 
 // The tables of an endpoint without messages.
 ofi::MsgOps make_no_msg() noexcept {

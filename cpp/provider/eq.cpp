@@ -86,7 +86,7 @@ ssize_t eq_read(ofi::FidEq* fid, uint32_t* event, void* out, size_t size, uint64
     const Eq::Event& first = eq.events.front();
     if (first.failed) return -fi_err::kEAVAIL;
     // A connection's data is cut to the program's room.
-    const size_t least = first.fid == nullptr ? first.entry.size() : offsetof(ofi::EqCmEntry, data);
+    const size_t least = first.fid == nullptr || first.whole ? first.entry.size() : offsetof(ofi::EqCmEntry, data);
     if (size < std::min(least, first.entry.size())) return -code::kETOOSMALL;
     const size_t length = std::min(size, first.entry.size());
     *event = first.number;
@@ -204,16 +204,21 @@ uint64_t attach(Eq& eq, ofi::Fid* owner, Eq::Handler handler, const std::shared_
 std::vector<Eq::Event> detach(Eq& eq, ofi::Fid* owner, uint64_t token) {
   const Guard guard(eq.lock);
   eq.owners.erase(token);
+  std::vector<Eq::Event> unread = take_unread(eq, owner);
+  pull(eq);
+  return unread;
+}
+
+std::vector<Eq::Event> take_unread(Eq& eq, const ofi::Fid* fid) {
   std::vector<Eq::Event> unread;
   for (auto it = eq.events.begin(); it != eq.events.end();) {
-    if (it->fid != owner) {
+    if (it->fid != fid) {
       ++it;
       continue;
     }
     unread.push_back(std::move(*it));
     it = eq.events.erase(it);
   }
-  pull(eq);
   return unread;
 }
 

@@ -175,6 +175,7 @@ struct Eq : Object {
     ofi::Fid* fid = nullptr;    // the object that has the event; null: the program wrote the event
     std::string err_data;       // of a struct fi_eq_err_entry
     bool failed = false;        // fi_eq_readerr reads it
+    bool whole = false;         // the program's room holds all of the entry, or the event stays
     ofi::Info* info = nullptr;  // of FI_CONNREQ: freed, unless the program reads the event
   };
   // What an endpoint makes of a message of the NIC, under the queue's lock.
@@ -214,6 +215,8 @@ struct Mr : Object {
   uint32_t took_kind = 0;         // of this kind
 };
 
+struct Group;  // provider/group.hpp
+
 // An endpoint, or an alias: the same endpoint of the NIC, with default flags and a lane of its own.
 struct Ep : Object {
   Domain* domain = nullptr;
@@ -237,6 +240,7 @@ struct Ep : Object {
   bool inject_context = false, data_writes = true, messages = true, desc_ignored = false;
   bool source = false, receives = false, triggers = false;  // of its capabilities
   uint64_t selective = 0;                                   // sides bound with FI_SELECTIVE_COMPLETION
+  std::vector<Group*> groups;                               // of its joins; under the event queue's lock
   std::string no_work;                                      // why it has no deferred work; empty: it has
 
   [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
@@ -282,6 +286,8 @@ enum Class : size_t {
   kClassCq = 14,
   kClassCntr = 15,
   kClassRequest = 18,
+  kClassMc = 19,
+  kClassAvSet = 21,
 };
 
 template <typename Of, Class number, typename FidType>
@@ -348,6 +354,8 @@ uint64_t attach(Eq& eq, ofi::Fid* owner, Eq::Handler handler, const std::shared_
                 nic::Endpoint& endpoint, bool listens = false);
 // The owner is closed; returns its events that the program has not read.
 std::vector<Eq::Event> detach(Eq& eq, ofi::Fid* owner, uint64_t token);
+// Removes the events of an object that the program has not read, and returns them.
+std::vector<Eq::Event> take_unread(Eq& eq, const ofi::Fid* fid) REQUIRES(eq.lock);
 // The bytes of an entry of an event queue.
 template <typename Entry>
 std::string bytes_of(const Entry& entry, size_t size = sizeof(Entry)) {
@@ -362,6 +370,7 @@ extern ofi::MsgOps g_msg_ops;
 extern ofi::TaggedOps g_tagged_ops;
 extern ofi::RmaOps g_rma_ops;
 extern ofi::AtomicOps g_atomic_ops;
+extern ofi::CollectiveOps g_collective_ops;
 
 constexpr uint64_t kAuthKeyFlag = uint64_t{1} << 57;  // FI_AUTH_KEY
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "provider/group.hpp"
 #include "provider/network.hpp"
 #include "provider/objects.hpp"
 
@@ -108,6 +109,12 @@ const Front* front_of_fid(ofi::Fid* fid, Subject* subject) noexcept {
       return found(of(as<ofi::FidPep>(fid)));
     case kClassAv:
       return found(of(as<ofi::FidAv>(fid)));
+    case kClassAvSet:
+      *subject = Subject::av;
+      return &front_of(of(as<ofi::FidAvSet>(fid)));
+    case kClassMc:
+      *subject = Subject::ep_ctrl;
+      return &front_of(reinterpret_cast<McShell*>(fid)->of);
     case kClassMr:
       return found(reinterpret_cast<MrShell*>(fid)->of);
     case kClassEq:

@@ -6,7 +6,7 @@ import pytest
 
 from weft import fi
 from weft.policyhost import infos
-from weft.policyhost.answers import NOT_YET, Client
+from weft.policyhost.answers import Client
 from weft.policyhost.captured import CLIENTS, Call, calls
 from weft.policyhost.records import Record, Value, pack, unpack
 
@@ -27,7 +27,6 @@ def getinfo(call: Call) -> Record:
 def test_hints_of_a_client_get_an_offer(file: str, call: Call) -> None:
     hints = call.hints
     assert hints is not None
-    hints.caps = fi.Flag(hints.caps & ~NOT_YET)  # clients ask for the values that getinfo without hints has shown
     if hints.addr_format:
         hints.addr_format = fi.ADDR_CXI if call.provider == "cxi" else fi.ADDR_STR
     answer = getinfo(call)
@@ -44,11 +43,11 @@ def test_hints_of_a_client_get_an_offer(file: str, call: Call) -> None:
         assert found.number("domain.threading") == hints.domain_attr.threading
 
 
-def test_offers_of_a_provider_have_nothing_that_the_c_library_lacks() -> None:
+def test_offers_have_the_types_and_the_collectives_of_their_provider() -> None:
     offered = {"cxi": {int(fi.EP_RDM)}, "weft": {int(fi.EP_RDM), int(fi.EP_MSG)}}
     for provider, types in offered.items():
         for offer in getinfo(Call(provider, V2_1, None))["offer"]:
             assert isinstance(offer, bytes)
             found = unpack(offer)
-            assert found.number("caps") & int(NOT_YET) == 0
             assert found.number("ep.type") in types
+            assert bool(found.number("caps") & fi.COLLECTIVE) == (found.number("ep.type") == fi.EP_RDM)

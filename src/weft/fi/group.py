@@ -283,5 +283,6 @@ def _joiner(ep: Endpoint, av_set: AvSet) -> Joiner:
         comm_key=av_set.comm_key,
         names=av_set.members,
         find=av_set.av.lookup_address,
-        host_of=lambda one: urlsplit(codec.text(one)).hostname,
+        is_own=lambda one: codec.own(one)[:2] == (nic, pid),
+        hosts=lambda members: [urlsplit(codec.text(one)).hostname for one in members],
     )

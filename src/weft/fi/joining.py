@@ -31,12 +31,13 @@ class Joiner(NamedTuple):
     Attributes:
         enabled: The endpoint is enabled.
         has_eq: An event queue is bound to it.
-        own: Its address, as `find` would return it.
+        own: Its address.
         other_vector: Why the set is of another vector than the endpoint's; empty: it is not.
         comm_key: The set's communication key.
         names: The fi_addr of the set, in order.
-        find: The address of a fi_addr. Raises InvalidArgument where it is not in use.
-        host_of: What members of one host have in common.
+        find: The address of a fi_addr, called for each in order. Raises InvalidArgument where it is not in use.
+        is_own: Whether an address is the endpoint's.
+        hosts: For each of them, what members of one host have in common; called once the addresses are known.
     """
 
     enabled: bool
@@ -46,7 +47,8 @@ class Joiner(NamedTuple):
     comm_key: bytes | None
     names: Sequence[int]
     find: Callable[[int], _Enabled]
-    host_of: Callable[[_Enabled], object]
+    is_own: Callable[[_Enabled], bool]
+    hosts: Callable[[list[_Enabled]], Sequence[object]]
 
 
 class GroupShape(NamedTuple):
@@ -99,7 +101,7 @@ def shape(ep: Endpoint, op: str, coll_addr: int, flags: int, of: Joiner) -> Grou
     key = hashlib.blake2b(
         b"".join([bytes([plan.member is not None]), *(struct.pack("<I", pid) for _, pid, _ in members)]), digest_size=8
     )
-    radix, block = _tree([of.host_of(one) for one in members], plan.radix)
+    radix, block = _tree(of.hosts(members), plan.radix)
     return GroupShape(
         plan,
         members,
@@ -128,7 +130,7 @@ def _members(ep: Endpoint, op: str, plan: GroupPlan, of: Joiner) -> tuple[list[_
                 f"{op}: fi_addr {name} of the set is not in use in the endpoint's vector\n  {reason.message}",
                 op=op,
             ) from None
-        if ep._codec.own(found)[:2] == of.own[:2]:
+        if of.is_own(found):
             mine.append(len(members))
         members.append(found)
     if len(mine) != 1:

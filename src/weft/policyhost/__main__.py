@@ -26,7 +26,7 @@ __all__ = ["Server", "main"]
 IDLE_S = 10.0
 _LENGTH = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
-QUESTION_BYTES_MAX = 1 << 22
+QUESTION_BYTES_MAX = 1 << 25  # a join of the most members, 2**20, has 16 bytes for each
 _OWN = {"WEFT_TOP": "0", "WEFT_TRACE": ""}  # viewers show the clients' NICs: the helper's own carries nothing
 _PATH_BYTES_MAX = 108  # of struct sockaddr_un, with its final zero
 

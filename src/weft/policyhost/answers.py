@@ -19,16 +19,13 @@ from .._process import client
 from ..fi.endpoint import Bindings
 from ..fi.info import of_provider
 from ..flags import Control, Errno, Flag
-from . import extensions, infos, keys, network, rules
+from . import extensions, groups, infos, keys, network, rules
 from .records import Record, Value, pack, unpack
 
 if TYPE_CHECKING:
     from ..fi.attrs import Info
 
-__all__ = ["NOT_YET", "Client", "offers"]
-
-NOT_YET = Flag.COLLECTIVE
-"""Capabilities that the C library does not have yet."""
+__all__ = ["Client", "offers"]
 
 _Answer = Mapping[str, Value]
 
@@ -49,6 +46,9 @@ _EXTENSIONS: Mapping[str, Callable[[Any, Record], _Answer]] = {
     "remove_with_key": keys.remove,
     "key_user_id": keys.user_id,
     "key_of": keys.of_sender,
+    "query_collective": groups.query,
+    "av_set": groups.av_set,
+    "group": groups.run,
 }
 """Question -> its answer about an object that the client has."""
 
@@ -87,6 +87,7 @@ class Client:
             "query_atomic": self._query_atomic,
             "reclaim": self._reclaim,
             "mr_auth_key": self._mr_auth_key,
+            "join": self._join,
             **{name: self._extension(call) for name, call in _EXTENSIONS.items()},
             "close": self._close,
         }
@@ -238,6 +239,10 @@ class Client:
     def _mr_auth_key(self, asked: Record) -> _Answer:
         return keys.of_region(self._held(asked), self._held(asked, "av") if "av" in asked else None, asked)
 
+    def _join(self, asked: Record) -> _Answer:
+        answer, lease = groups.join(self._held(asked), asked)
+        return answer if lease is None else {**answer, "lease": self._keep(lease)}
+
     def _explain(self, asked: Record) -> _Answer:
         of = self._held(asked)
         provider = of.provider if hasattr(of, "provider") else of.fabric.provider
@@ -305,25 +310,15 @@ def offers(
 ) -> list[Info]:
     """The offers that a C program gets of a provider. Raises as `fi.getinfo`. The hints get the provider's name."""
     if hints is not None:
-        _refuse_missing(name, hints)
         hints.fabric_attr.prov_name = name
     found = of_provider(name, version, node, service, flags, hints)
-    gone = NOT_YET | (Flag(0) if hints is not None and hints.caps & Flag.SOURCE_ERR else Flag.SOURCE_ERR)
-    return [_without(info, gone) for info in found]
-
-
-def _refuse_missing(name: str, hints: Info) -> None:
-    missing = Flag(hints.caps) & NOT_YET
-    if missing:
-        raise errors.NoData(
-            f"getinfo: the hints ask {name} for {missing!s}\n"
-            "  rule: a C program has messages, tagged messages, RMA and atomics here; collectives are not there yet\n"
-            "  try: hints->caps without these bits"
-        )
+    if hints is not None and hints.caps & Flag.SOURCE_ERR:
+        return found
+    return [_without(info, Flag.SOURCE_ERR) for info in found]
 
 
 def _without(info: Info, gone: Flag) -> Info:
-    """An offer without what the C library does not have, and without FI_SOURCE_ERR unless the hints ask for it.
+    """An offer without FI_SOURCE_ERR, which only programs get that ask for it.
 
     MPICH takes over all capabilities of an offer, and ends when a message from an unknown sender is an error entry.
     """
