@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "mem/guard.hpp"
 #include "nic/nic.hpp"
@@ -66,6 +67,12 @@ void Parking::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   }
   const auto in = payload.subspan(sizeof(request), request.in_bytes);
   const auto out = room.subspan(sizeof(wire::CallAnswer), request.out_bytes);
+  // A put is done after the frames that have come with it. So while this process is stopped, a peer that comes to its
+  // deadline cancels the put in time.
+  if (!watches && request.op == static_cast<uint16_t>(sync::Op::put) && park(peer, frame, request, payload)) {
+    parked_.back().is_new = true;
+    return;
+  }
   Result result = run(peer.get(), frame, request, in, out, false);
   if (waits(result) && (request.flags & wire::kCallPark) != 0 && park(peer, frame, request, payload)) {
     Parked& last = parked_.back();
@@ -129,6 +136,7 @@ Parking::Result Parking::run(const link::Peer* peer, const wire::Frame& frame, w
   call.look = look;
   call.a = request.a;
   call.b = request.b;
+  if (peer != nullptr && call.op == sync::Op::put) call.b = mix(token_of(*peer, request) ^ mix(request.id)) | 1;
   call.state = request.state;
   call.in = in.data();
   call.in_bytes = in.size();
@@ -242,6 +250,8 @@ void Parking::note(const link::Peer& peer, const wire::CallRequest& request, con
   const sync::Call& call = result.call;
   if (done && call.op == sync::Op::take) {
     by(sync::Op::release, result.kind == sync::Kind::semaphore ? 1 : call.value2, 0);
+  } else if (done && call.op == sync::Op::put) {
+    by(sync::Op::unput, call.value, call.b);
   } else if (done && call.op == sync::Op::reserve) {
     by(sync::Op::free_slot, call.value, 0);
   } else if (done && call.op == sync::Op::claim) {
@@ -365,8 +375,10 @@ size_t Parking::look_again() noexcept {
     const bool alone = at->peer == nullptr;
     const auto in = alone ? payload : payload.subspan(sizeof(wire::CallRequest), at->request.in_bytes);
     const auto out = alone ? room : room.subspan(sizeof(wire::CallAnswer), at->request.out_bytes);
-    const Result result = run(at->peer.get(), at->frame, at->request, in, out, look || alone);
-    if (waits(result)) {
+    const bool stays = alone || (at->request.flags & wire::kCallPark) != 0, is_new = std::exchange(at->is_new, false);
+    Result result = run(at->peer.get(), at->frame, at->request, in, out, look || alone);
+    if (is_new && stays && waits(result)) result = run(at->peer.get(), at->frame, at->request, in, out, true);
+    if (waits(result) && stays) {
       if (at->look_at_ns <= now) {
         at->look_every_ns = std::min(2 * at->look_every_ns, kWatchNsMax);
         at->look_at_ns = (now / at->look_every_ns + 1) * at->look_every_ns;

@@ -12,7 +12,9 @@
 //
 // A peer that waits no longer, because of a signal or a deadline, cancels its call. If this process is stopped, the
 // peer gets no answer, gives the call up, and says so (wire::kCallGivenUp). That frame comes after the call and before
-// the peer's next request, so the locks and permits that a peer has taken last are noted here, and go back then.
+// the peer's next request, so the locks and permits that a peer has taken last are noted here, and go back then. The
+// record of a put() cannot go back once somebody has taken it, so a put() is done after the frames that came with it:
+// when this process goes on, the frame that gives the call up is among them.
 //
 // The progress lock guards everything here. A peer's calls are limited; further calls are answered `again`, and the
 // peer asks again later.
@@ -72,6 +74,7 @@ class Parking final {
     std::vector<std::byte> payload;
     uint64_t look_every_ns = 0, look_at_ns = kNever;  // of a watch
     uint64_t given_up_by = 0;                         // Peer::number, without `peer`
+    bool is_new = false;                              // came in this round, and was not tried yet
   };
   // An object on which this process has called for a peer.
   struct Session {

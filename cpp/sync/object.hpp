@@ -46,7 +46,7 @@ WEFT_ENUM(Kind, uint32_t, WEFT_SYNC_KINDS, "The kinds of objects that processes 
   X(withdraw, 6, "barrier: ends a wait that has not come to its end (state: of the wait)")                            \
   X(abort, 7, "barrier")                                                                                              \
   X(reset, 8, "barrier")                                                                                              \
-  X(put, 9, "queue: in, a: the record's type")                                                                        \
+  X(put, 9, "queue: in, a: the record's type, b: a number for unput")                                                 \
   X(get, 10, "queue: out")                                                                                            \
   X(reserve, 11, "queue, for records that are copied outside the guard: a slot to write (a: bytes, b: type); commit") \
   X(commit, 12, "queue: a: the slot")                                                                                 \
@@ -58,7 +58,8 @@ WEFT_ENUM(Kind, uint32_t, WEFT_SYNC_KINDS, "The kinds of objects that processes 
   X(look, 15, "value, value2, value3: what there is")                                                                 \
   X(gone, 16, "the process for which the owner's NIC has called (token) is lost")                                     \
   X(close, 17, "wakes everyone; every call then ends")                                                                \
-  X(put_back, 18, "queue: in, a: the record's type: the first record again, for one who got it in vain")
+  X(put_back, 18, "queue: in, a: the record's type: the first record again, for one who got it in vain")              \
+  X(unput, 19, "queue: a: value of a put, b: its number: the record is not delivered; `not_holder`: others have it")
 WEFT_ENUM(Op, uint16_t, WEFT_SYNC_OPS, "The calls of such an object.");
 constexpr uint16_t kOpMax = std::size(kOpChoices);
 

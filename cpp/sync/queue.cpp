@@ -37,6 +37,7 @@ class Queue {
     if ((state & kSlotStates) == kSlotReading && !(call_.look && world_.gone(who_of(state)))) return Outcome::again;
     return Outcome::done;
   }
+  [[nodiscard]] uint64_t tail() const noexcept { return body_.tail.load(std::memory_order_relaxed); }
   void move_tail() noexcept {
     body_.tail.store(body_.tail.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);  // the commit
   }
@@ -100,6 +101,24 @@ class Queue {
   void move_head_back() noexcept {
     body_.head.store(body_.head.load(std::memory_order_relaxed) - 1, std::memory_order_seq_cst);  // the commit
   }
+  // Frees the slot of a record, by the position and the number of its put. False: the record is there no more. Requires
+  // the guard.
+  bool unput(uint64_t position, uint64_t number) noexcept {
+    const uint64_t head = body_.head.load(std::memory_order_relaxed), tail = body_.tail.load(std::memory_order_relaxed);
+    if (position - head >= tail - head || tail - head > object_.n) return false;
+    Slot& slot = slot_of(object_, position % object_.n);
+    if (slot.state.load(std::memory_order_relaxed) != kSlotFull ||
+        slot.token.load(std::memory_order_relaxed) != number) {
+      return false;
+    }
+    slot.state.store(kSlotFree, std::memory_order_relaxed);  // between two records: get() steps over it
+    if (position + 1 == tail) {
+      body_.tail.store(position, std::memory_order_seq_cst);
+    } else if (position == head) {
+      move_head();
+    }
+    return true;
+  }
   // Gives back the slots that a process with a lost NIC had in hand. Requires the guard. Slots that were never used are
   // not touched, so that their memory stays unallocated.
   void forget(uint64_t mine) noexcept {
@@ -142,11 +161,14 @@ Outcome put(const Object& object, Call& call, World& world, Queue& queue, bool r
   {
     Guard guard(*object.head, call, world);
     if (!guard.held()) return Outcome::busy;
+    const uint64_t position = queue.tail();
     if (const Outcome found = queue.find_room(&at); found != Outcome::done) return found;
     Slot& slot = slot_of(object, at);
     slot.length.store(bytes, std::memory_order_relaxed);
     slot.type.store(type, std::memory_order_relaxed);
     if (under_guard) {
+      slot.token.store(call.b, std::memory_order_relaxed);
+      call.value = position;
       if (bytes != 0) std::memcpy(record_of(slot), call.in, bytes);
       // SYNC POINT: release pairs with the acquire in find_record(): the record is visible.
       slot.state.store(kSlotFull, std::memory_order_release);
@@ -220,6 +242,7 @@ Outcome put_back(const Object& object, Call& call, World& world, Queue& queue) n
     Slot& slot = slot_of(object, at);
     slot.length.store(call.in_bytes, std::memory_order_relaxed);
     slot.type.store(call.a, std::memory_order_relaxed);
+    slot.token.store(0, std::memory_order_relaxed);
     if (call.in_bytes != 0) std::memcpy(record_of(slot), call.in, call.in_bytes);
     slot.state.store(kSlotFull, std::memory_order_release);
     queue.move_head_back();
@@ -291,6 +314,16 @@ Outcome step_queue(const Object& object, Call& call, World& world) noexcept {
     }
     case Op::put_back:
       return put_back(object, call, world, queue);
+    case Op::unput: {
+      {
+        Guard guard(*object.head, call, world);
+        if (!guard.held()) return Outcome::busy;
+        if (!queue.unput(call.a, call.b)) return Outcome::not_holder;
+      }
+      ring(object.head->room);
+      call.changed = true;
+      return Outcome::done;
+    }
     case Op::look:
       call.value = queue.size();
       return Outcome::done;

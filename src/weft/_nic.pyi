@@ -341,7 +341,7 @@ class SyncOp(enum.IntEnum):
     """barrier"""
 
     put = 9
-    """queue: in, a: the record's type"""
+    """queue: in, a: the record's type, b: a number for unput"""
 
     get = 10
     """queue: out"""
@@ -374,6 +374,11 @@ class SyncOp(enum.IntEnum):
     put_back = 18
     """
     queue: in, a: the record's type: the first record again, for one who got it in vain
+    """
+
+    unput = 19
+    """
+    queue: a: value of a put, b: its number: the record is not delivered; `not_holder`: others have it
     """
 
 class SyncOutcome(enum.IntEnum):

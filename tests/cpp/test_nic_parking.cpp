@@ -329,6 +329,64 @@ BOOST_AUTO_TEST_CASE(test_call_that_is_given_up_while_another_changes_the_object
   });
 }
 
+// The owner's process is stopped: it does nothing between the two frames.
+BOOST_AUTO_TEST_CASE(test_put_is_not_done_if_the_frame_that_gives_it_up_has_come) {
+  for (const Path path : {Path::strict, Path::tcp}) {
+    for (const uint16_t flags : {uint16_t{0}, wire::kCallPark}) {
+      Pair pair(pair_of(path, true));
+      std::memset(pair.memory, 0, 4096);
+      (void)sync::create(pair.memory, sync::Kind::queue, 4, 64, 0);
+      const auto text = pattern(10);
+      const Asked first = ask(pair, request_of(sync::Op::put, flags, 4), 0, text, 4);  // which connects
+      BOOST_TEST(pair.wait().error == 0);
+      BOOST_TEST(outcome_of(first) == Outcome::done);
+      const Asked put = ask(pair, request_of(sync::Op::put, flags, 5), 0, text, 5);
+      CallRequest give_up = request_of(sync::Op::put, wire::kCallCancel | wire::kCallGivenUp);
+      give_up.a = 5;
+      const Asked given_up = ask(pair, give_up, 0, {}, 6);
+      for (int i = 0; i < 2; ++i) BOOST_TEST(pair.wait().error == 0);
+      BOOST_TEST(outcome_of(put) == Outcome::canceled);
+      BOOST_TEST(answer_of(given_up).value == 1U);
+      const Asked look = ask(pair, request_of(sync::Op::look), 0, {}, 7);
+      BOOST_TEST(pair.wait().error == 0);
+      BOOST_TEST(answer_of(look).value == 1U);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_put_that_is_given_up_after_its_answer_is_taken_back) {
+  on_paths(kReached, [](Pair& pair) {
+    (void)sync::create(pair.memory, sync::Kind::queue, 4, 64, 0);
+    const auto text = pattern(10);
+    for (uint64_t id = 5; id < 7; ++id) {
+      const Asked put = ask(pair, request_of(sync::Op::put, 0, id), 0, text);
+      BOOST_TEST(pair.wait().error == 0);
+      BOOST_TEST(outcome_of(put) == Outcome::done);
+    }
+    CallRequest give_up = request_of(sync::Op::put, wire::kCallCancel | wire::kCallGivenUp);
+    give_up.a = 5;
+    const Asked given_up = ask(pair, give_up);
+    BOOST_TEST(pair.wait().error == 0);
+    BOOST_TEST(answer_of(given_up).value == 1U);
+    const Asked look = ask(pair, request_of(sync::Op::look));
+    BOOST_TEST(pair.wait().error == 0);
+    BOOST_TEST(answer_of(look).value == 1U);
+  });
+}
+
+// Without kCallPark the call does not wait for room.
+BOOST_AUTO_TEST_CASE(test_put_into_a_full_queue_is_answered_again) {
+  on_paths(kReached, [](Pair& pair) {
+    (void)sync::create(pair.memory, sync::Kind::queue, 1, 64, 0);
+    for (const Outcome expected : {Outcome::done, Outcome::again}) {
+      const Asked put = ask(pair, request_of(sync::Op::put), 0, pattern(10));
+      BOOST_TEST(pair.wait().error == 0);
+      BOOST_TEST(outcome_of(put) == expected);
+      BOOST_TEST(pair.b->nic().table().parked().load() == 0U);
+    }
+  });
+}
+
 BOOST_AUTO_TEST_CASE(test_a_peer_gives_up_a_limited_number_of_calls_that_must_wait) {
   constexpr Path kStrict[] = {Path::strict};
   on_paths(kStrict, [](Pair& pair) {

@@ -118,6 +118,43 @@ BOOST_AUTO_TEST_CASE(test_record_that_was_got_in_vain_is_the_first_again) {
   BOOST_TEST(put_text(shared, world, "more than 16 bytes", Op::put_back) == Outcome::too_long);
 }
 
+BOOST_AUTO_TEST_CASE(test_put_that_is_taken_back_leaves_the_other_records) {
+  TestWorld world;
+  const Shared shared(Kind::queue, 3, 16);
+  const auto numbered = [&](uint64_t number) { return [=](Call& call) { call.b = number; }; };
+  const auto put = [&](std::string_view text, uint64_t number) {
+    return run(shared, world, Op::put, 0,
+               [&](Call& call) {
+                 call.in = reinterpret_cast<const std::byte*>(text.data());
+                 call.in_bytes = text.size();
+                 call.b = number;
+               })
+        .call.value;
+  };
+  const auto unput = [&](uint64_t position, uint64_t number) {
+    return run(shared, world, Op::unput, position, numbered(number)).outcome;
+  };
+  for (int lap = 0; lap < 3; ++lap) {
+    const uint64_t a = put("a", 1), b = put("b", 2), c = put("c", 3);
+    BOOST_TEST(unput(b, 3) == Outcome::not_holder);
+    BOOST_TEST(unput(c + 1, 3) == Outcome::not_holder);
+    BOOST_TEST(unput(b, 2) == Outcome::done);  // between others
+    BOOST_TEST(unput(b, 2) == Outcome::not_holder);
+    BOOST_TEST(unput(c, 3) == Outcome::done);  // the last
+    const uint64_t d = put("d", 4);
+    BOOST_TEST(d == c);
+    BOOST_TEST(unput(a, 1) == Outcome::done);  // the first
+    BOOST_TEST(get_text(shared, world) == "d");
+    BOOST_TEST(unput(d, 4) == Outcome::not_holder);
+    BOOST_TEST(run(shared, world, Op::look).call.value == 0U);
+  }
+  const uint64_t e = put("e", 5);
+  BOOST_TEST(get_text(shared, world) == "e");
+  BOOST_TEST(put_text(shared, world, "f", Op::put_back) == Outcome::done);  // at the place of "e"
+  BOOST_TEST(unput(e, 5) == Outcome::not_holder);
+  BOOST_TEST(get_text(shared, world) == "f");
+}
+
 BOOST_AUTO_TEST_CASE(test_record_is_not_put_back_into_a_slot_that_is_read) {
   TestWorld world;
   const Shared shared(Kind::queue, 2, 16);

@@ -24,6 +24,7 @@ from tests.procs.coordination_facts import things
 
 from weft import errors
 from weft.share.arrays import calls
+from weft.share.names.ticket import process_is_stopped
 
 _PATIENCE_S = 50.0
 _TIMER = signal.setitimer, signal.ITIMER_REAL
@@ -94,6 +95,12 @@ def finish(_: Any) -> list[Any]:
     _worker[0].join(_PATIENCE_S)
     assert not _worker[0].is_alive(), "the thread waits for ever"
     return list(_found)
+
+
+def take_items(queue: Any) -> None:
+    while not _stop.is_set():
+        with contextlib.suppress(errors.TimedOut):
+            _found.append(queue.get(timeout=0.05))
 
 
 def take_and_give(thing: Any, seed: int) -> None:
@@ -303,6 +310,7 @@ CALLS: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "semaphore": ("acquire", "aacquire", ()),
     "short items": ("get", "aget", ()),
     "long items": ("get", "aget", ()),
+    "late items": ("put", "aput", (b"late",)),
     "room": ("put", "aput", (bytes(40_000),)),
     "barrier": ("wait", "await_", ()),
 }
@@ -355,8 +363,33 @@ def late_or_canceled(_: Any, names: dict[str, str]) -> set[str]:
     return found
 
 
+def take_one(_: Any, name: str) -> bytes:
+    return bytes(things[name].get(timeout=_PATIENCE_S))
+
+
 def numbers_in(_: Any, name: str, count: int) -> list[int]:
     return [int.from_bytes(things[name].get(timeout=_PATIENCE_S)[:4], "little") for _one in range(count)]
+
+
+def put_while_the_owner_stops(_: Any, name: str, owner: int, call: str) -> None:
+    """A put of a long item; the owner is stopped when the item is in its slot, and before the slot is full."""
+    queue = things[name]
+    queue._node.timeout = 1.0
+    reach = queue._ensure
+
+    def stop(call: str) -> None:
+        reach(call)
+        if queue._array.at[:].read().tobytes().count(b"long") == 10_000 and not process_is_stopped(owner):
+            os.kill(owner, signal.SIGSTOP)
+            patience = Patience(_PATIENCE_S)
+            while not process_is_stopped(owner):
+                assert not patience.over
+
+    queue._ensure = stop
+    if call == "put":
+        queue.put(b"long" * 10_000, timeout=_PATIENCE_S)
+    else:
+        asyncio.run(queue.aput(b"long" * 10_000, timeout=_PATIENCE_S))
 
 
 def ask(_: Any, names: list[str]) -> None:

@@ -154,6 +154,7 @@ def test_calls_given_up_while_the_owner_is_stopped_are_undone_when_it_goes_on(pa
             "semaphore": whole.thing("Semaphore", 1),
             "short items": whole.thing("Queue", 8, nbytes=64),
             "long items": whole.thing("Queue", 8, nbytes=40_000),
+            "late items": whole.thing("Queue", 8, nbytes=64),
             "room": whole.thing("Queue", 8, nbytes=40_000),
             "barrier": whole.thing("Barrier", 2),
         }
@@ -162,6 +163,7 @@ def test_calls_given_up_while_the_owner_is_stopped_are_undone_when_it_goes_on(pa
             owner.call(facts.finish)
         for child in (other, *callers):
             child.call(facts.ask, list(names.values()))
+        owner.call(facts.begin, "take_items", names["late items"])
         owner.kill(signal.SIGSTOP)
         patience = Patience(_STOP_S)
         while not process_is_stopped(owner.pid):  # until its threads have seen the signal
@@ -180,8 +182,25 @@ def test_calls_given_up_while_the_owner_is_stopped_are_undone_when_it_goes_on(pa
         assert owner.call(facts.value_of, names["semaphore"]) == 1
         assert sorted(owner.call(facts.numbers_in, names["short items"], 4)) == [0, 1, 2, 3]
         assert sorted(owner.call(facts.numbers_in, names["long items"], 4)) == [0, 1, 2, 3]
+        assert owner.call(facts.finish) == []  # of the items that came too late
         assert owner.call(facts.waiting, names["barrier"]) == 0
         last = other.start(facts.numbers_in, names["room"], 8)
         owner.call(facts.begin, "put_numbers", names["room"], 40_000, 8)  # as many as there are slots
         assert last.result() == list(range(8))
         owner.call(facts.finish)
+
+
+@pytest.mark.parametrize("call", ["put", "aput"])
+@pytest.mark.parametrize("path", ["engine", "tcp"])
+def test_put_of_a_long_item_is_done_when_its_owner_is_stopped_at_the_end(path: str, call: str) -> None:
+    """A call that returned after the owner was stopped has put its item, and a call that raised has not."""
+    settings = coordination_facts.PATHS[path]
+    with Child(**settings) as owner, Child(**settings) as other:
+        crew = Crew(path, [owner, other])
+        name = crew.thing("Queue", 8, nbytes=40_000)
+        other.call(facts.ask, [name])
+        try:
+            other.call(facts.put_while_the_owner_stops, name, owner.pid, call)
+        finally:
+            owner.kill(signal.SIGCONT)
+        assert owner.call(facts.take_one, name) == b"long" * 10_000
