@@ -47,10 +47,8 @@ int ep_close(ofi::Fid* fid) {
   if (ep.forked()) return leave_to_parent(shell);
   if (ep.original != nullptr) return alias_close(shell);
   if (ep.uses != 0) {
-    return ep_refuse(
-        ep, "fi_close", fi_err::kEBUSY,
-        "fi_close: the endpoint has aliases or collective groups, or memory regions are bound to it\n  try: "
-        "close them first");
+    return ep_refuse(ep, "fi_close", fi_err::kEBUSY,
+                     "fi_close: the endpoint has aliases, groups, or regions that are bound to it\n  try: close them");
   }
   leave_failed_groups(ep);
   if (ep.connected) end_connection(ep);

@@ -91,11 +91,8 @@ MISSING = {
     "fi_srx_context": "fi_ops_domain->srx_ctx",
     "fi_poll_open": "fi_ops_domain->poll_open",
     "fi_wait_open": "fi_ops_fabric->wait_open",
-    "fi_av_set": "fi_ops_av->av_set",
     "fi_tx_context": "fi_ops_ep->tx_ctx",
-    "fi_barrier": "fi_ops_collective->barrier",
-    "fi_alltoall": "fi_ops_collective->(a collective)",
-    "fi_join": "fi_ops_cm->join",
+    "fi_alltoall": "fi_ops_collective->(an exchange)",
 }
 
 

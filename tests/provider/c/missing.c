@@ -9,10 +9,7 @@ int main(int argc, char** argv) {
   struct fid_stx* stx;
   struct fid_poll* poll;
   struct fid_wait* wait;
-  struct fid_av_set* set;
-  struct fi_av_set_attr set_attr = {0};
   struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_UNSPEC};
-  char byte = 0;
   uint64_t words[1] = {0};
   struct fid_ep* a = sides[A].ep;
   refused("fi_scalable_ep", fi_scalable_ep(domain, info, &ep, NULL));
@@ -20,11 +17,8 @@ int main(int argc, char** argv) {
   refused("fi_srx_context", fi_srx_context(domain, NULL, &ep, NULL));
   refused("fi_poll_open", fi_poll_open(domain, NULL, &poll));
   refused("fi_wait_open", fi_wait_open(fabric, &wait_attr, &wait));
-  refused("fi_av_set", fi_av_set(sides[A].av, &set_attr, &set, NULL));
   refused("fi_tx_context", fi_tx_context(a, 0, NULL, &ep, NULL));
-  refused("fi_barrier", fi_barrier(a, 0, NULL));
   refused("fi_alltoall", fi_alltoall(a, words, 1, NULL, words, NULL, 0, FI_UINT64, 0, NULL));
-  refused("fi_join", fi_join(a, &byte, 0, (struct fid_mc**)&set, NULL));
   end();
   return 0;
 }
