@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 
 import pytest
 from tests.provider import support
+from tests.provider.far import Far
+
+ROOT = Path(__file__).parents[2]
 
 INTEGERS = [f"FI_{sign}INT{bits}" for bits in (8, 16, 32, 64) for sign in ("", "U")]
 FLOATS = ["FI_FLOAT", "FI_DOUBLE"]
@@ -177,3 +182,40 @@ def test_reductions_fail_at_every_member_if_one_is_killed(
         f"an allreduce without a member: {number}\nthe barrier behind it: {number}\na later barrier: {number}\n"
         "the result: as it was\nclosed\n"
     )
+
+
+@pytest.mark.parametrize("languages", ["cp", "pc", "cpcp", "pcpc"])
+def test_programs_of_both_languages_are_members_of_one_group(
+    programs: Path, library: str, provider: str, languages: str, tmp_path: Path
+) -> None:
+    program = str(support.compiled("collective_mixed", programs))
+    env = support.environment(provider, library) | support.registry(tmp_path)
+    command = {"c": [program], "p": [sys.executable, "-m", "tests.provider.member"]}
+    count = len(languages)
+    with contextlib.ExitStack() as stack:
+        found = [
+            Far([*command[one], provider, str(count), str(me)], env, tmp_path / f"{me}", cwd=ROOT)
+            for me, one in enumerate(languages)
+        ]
+        for one in found:
+            stack.callback(one.close)
+        names = []
+        for one in found:
+            line = one.line()
+            assert line.startswith("me "), one.said()
+            names.append(line[3:])
+        for one in found:
+            one.tell("".join(names))
+        for one in found:
+            said = one.ended().splitlines()
+            assert said == members_see(count), one.said()
+
+
+def members_see(count: int) -> list[str]:
+    """What each member prints."""
+    total = count * (count - 1) // 2
+    lines = []
+    for again in range(2):
+        lines.append(f"sum {total} {10 * total} {-total} {again * count}")
+        lines += [f"root {root}: {100 * again + root} {count - 0.5:g}" for root in range(count)]
+    return [*lines, "closed"]
