@@ -19,14 +19,15 @@ from ..names.ticket import decode_dtype, encode_dtype
 from ..names.waiting import deadline_in, seconds
 from ..node import Node
 from .bootstrap import SEATS_MAX, Bootstrap, new_table
-from .group_transport import CHUNK, GroupTransport
+from .group_transport import CHUNK, HEADER, GroupTransport
+from .plan import Plan
 from .reducing import combine, operation
 
 __all__ = ["Group"]
 
 T = TypeVar("T")
 
-_WHOLE_MAX = 1 << 16  # bytes of all members together up to which each member reads everything and combines it itself
+_PLANS_MAX = 64
 _OFFLOAD_MAX = 32  # bytes of a reduction that the NICs make
 _OFFLOADED = {
     "sum": fi.SUM, "prod": fi.PROD, "min": fi.MIN, "max": fi.MAX, "and": fi.BAND, "or": fi.BOR, "xor": fi.BXOR
@@ -85,6 +86,7 @@ class Group:
         self._thread: ThreadPoolExecutor | None = None
         self._site = _handle.here(2)
         self._offloads: dict[tuple[str, str, int], tuple[int, int] | None] = {}
+        self._plans: dict[Any, Plan] = {}
         self._node = default_node() if node is None else node
         self._node._check("Group")
         self._node._weft_only("Group")
@@ -250,7 +252,8 @@ class Group:
         if offload is not None:
             self._reduce_in_nics(source, target, offload)
         else:
-            self._reduce_in_windows(call, source, op, function, root, target, binned)
+            plan = self._plan(call, source, op, root, binned)
+            self._reduce_in_windows(plan, source, function, target, binned)
         if not mine:
             return None
         if out is not None:
@@ -271,38 +274,41 @@ class Group:
         if target is not None:
             target.reshape(-1).view(np.uint8)[:] = self._result[:n]
 
+    def _plan(self, call: str, source: Array, op: str, root: int | None, binned: bool) -> Plan:
+        key = call, source.dtype, source.shape, op, root, binned
+        found = self._plans.get(key)
+        if found is None:
+            assert self._transport is not None
+            what = f"{call} {op} {source.dtype.str} {source.shape} {root} {int(binned)}"
+            wants = root is None or root == self.rank
+            found = Plan(self._transport, what, self.rank, self.size, source.dtype, source.size, wants)
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            self._plans[key] = found
+        return found
+
     def _reduce_in_windows(
-        self,
-        call: str,
-        source: Array,
-        op: str,
-        function: np.ufunc,
-        root: int | None,
-        target: Array | None,
-        binned: bool,
+        self, plan: Plan, source: Array, function: np.ufunc, target: Array | None, binned: bool
     ) -> None:
         transport = self._transport
         assert transport is not None
-        what = f"{call} {op} {source.dtype.str} {source.shape} {root} {int(binned)}"
         flat, dtype = source.reshape(-1), source.dtype
-        whole = source.nbytes * self.size <= _WHOLE_MAX
-        step = max(CHUNK // dtype.itemsize, 1)
-        others = np.delete(np.arange(self.size), self.rank)
-        for first in range(0, max(flat.size, 1), step):
-            part = flat[first : first + step]
-            result = None if target is None else target.reshape(-1)[first : first + step]
-            cuts = np.linspace(0, part.size, self.size + 1).astype(np.int64) * dtype.itemsize
-            # This member combines its part of all members' values. The others need the rest of this member's values.
-            low, high = (0, part.nbytes) if whole else (int(cuts[self.rank]), int(cuts[self.rank + 1]))
-            mine = slice(low // dtype.itemsize, high // dtype.itemsize)
+        for step in plan.steps:
+            part, mine = flat[step.part], step.mine
+            result = None if target is None else target.reshape(-1)[step.part]
             raw = part.view(np.uint8)
-            self._meet(what, raw, skip=None if whole else slice(low, high))
-            rows = np.empty((self.size - 1, mine.stop - mine.start), dtype)
-            if rows.size and (not whole or result is not None):
-                each = np.full(len(others), high - low)
-                transport.read(rows, others, np.full(len(others), low), each)
+            transport.announce(plan.what)
+            half = transport.half()
+            for piece in step.given:
+                half[piece] = raw[piece]
+            transport.barrier(self._deadline())
+            room = transport.room(plan.room)
+            transport.read(room, step.values)
+            self._same(plan.what.decode(), room[: plan.heads].tobytes())
+            rows = room[plan.heads : plan.heads + (self.size - 1) * step.takes].view(dtype)
+            rows = rows.reshape(self.size - 1, step.takes // dtype.itemsize)
             transport.phase += 1
-            if whole:
+            if plan.whole:
                 if result is not None and part.size:
                     combine(part, rows, self.rank, function, result, reproducible=binned)
                 continue
@@ -312,14 +318,33 @@ class Group:
             else:
                 reduced = np.empty_like(part[mine])
                 combine(part[mine], rows, self.rank, function, reduced, reproducible=binned)
-                half[low:high] = reduced.view(np.uint8)
+                half[step.place] = reduced.view(np.uint8)
             # Collect the parts of all members.
             transport.barrier(self._deadline())
             if result is not None:
                 gathered = result.view(np.uint8)
-                gathered[low:high] = half[low:high]
-                transport.read(gathered, others, cuts[:-1][others], np.diff(cuts)[others], at=cuts[:-1][others])
+                gathered[step.place] = half[step.place]
+                transport.read(gathered, step.results)
             transport.phase += 1
+
+    def _same(self, what: str, heads: bytes) -> None:
+        """See that the other members, whose headers these are, do the same."""
+        transport = self._transport
+        assert transport is not None
+        if transport.all_do(heads):
+            return
+        for i in range(self.size - 1):
+            theirs = transport.said(heads[i * HEADER : (i + 1) * HEADER])
+            if theirs != what:
+                raise self._differs(i + (i >= self.rank), theirs, what)
+
+    @staticmethod
+    def _differs(rank: int, theirs: str, what: str) -> errors.InvalidArgument:
+        return errors.InvalidArgument(
+            f"{what.split(' ')[0]}: rank {rank} does something else: {theirs or 'another call'!r}, this member "
+            f"{what!r}\n  rule: all members make the same calls in the same order, with the same op, shape, "
+            "dtype and root"
+        )
 
     def _broadcast(self, value: Any, root: int, out: Any) -> Any:
         transport = self._transport
@@ -335,7 +360,7 @@ class Group:
         first = 0
         while True:
             part = None if source is None else source.reshape(-1).view(np.uint8)[first : first + CHUNK]
-            told = self._meet(what, part, only=root)
+            told = self._meet(what, part, root)
             if target is None:
                 if source is not None:
                     target = source if out is None else _target(out, source, "broadcast")
@@ -348,7 +373,8 @@ class Group:
                     target = _target(out, like, "broadcast")
             raw = target.reshape(-1).view(np.uint8)[first : first + CHUNK]
             if source is None and raw.size:
-                transport.read(raw, np.array([root]), np.array([0]), np.array([raw.size]))
+                from_root = np.array([root]), np.array([0]), np.array([raw.size]), np.array([0])
+                transport.read(raw, transport.reads(*from_root))
             transport.phase += 1
             first += CHUNK
             if first >= target.nbytes:
@@ -359,35 +385,24 @@ class Group:
             return target[()]
         return target.copy() if source is not None else target
 
-    def _meet(self, what: str, data: Array | None, only: int | None = None, skip: slice | None = None) -> str:
-        """One phase up to its reads: write this member's half, wait for all, and see that all do the same.
-
-        Args:
-            only: The member whose header counts; it decides what the others do.
-            skip: Bytes of `data` that no other member reads.
-
-        Returns:
-            The header of `only`.
+    def _meet(self, what: str, data: Array | None, root: int) -> str:
+        """A broadcast's phase up to its read: write this member's half, wait for all, and see that the root does the
+        same. Returns the root's header, which decides what the others do.
         """
         transport = self._transport
         assert transport is not None
-        transport.announce(what)
+        transport.announce(what.encode())
         if data is not None and data.size:
-            skip = skip or slice(data.size, data.size)
-            for piece in (slice(0, skip.start), slice(skip.stop, data.size)):
-                transport.half()[piece] = data[piece]
+            transport.half()[: data.size] = data
         transport.barrier(self._deadline())
-        others = np.array([only]) if only is not None else np.arange(self.size)
-        told = transport.announced(others)
-        for rank, theirs in zip(others.tolist(), told, strict=True):
-            same = theirs.split(" ")[:2] == what.split(" ")[:2] if only is not None else theirs == what
-            if not same:
-                raise errors.InvalidArgument(
-                    f"{what.split(' ')[0]}: rank {rank} does something else: {theirs or 'another call'!r}, this member "
-                    f"{what!r}\n  rule: all members make the same calls in the same order, with the same op, shape, "
-                    "dtype and root"
-                )
-        return told[0]
+        if root == self.rank:
+            return what
+        head = np.empty(HEADER, np.uint8)
+        transport.read(head, transport.reads(np.array([root]), np.array([-HEADER]), np.array([HEADER]), np.array([0])))
+        told = transport.said(head.tobytes())
+        if told.split(" ")[:2] != what.split(" ")[:2]:
+            raise self._differs(root, told, what)
+        return told
 
     # ---- life -------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ the phase between. Every member came to that barrier after its reads, so no half
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,14 +22,19 @@ from ..arrays.checks import Array
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["CHUNK", "HEADER", "GroupTransport"]
+__all__ = ["CHUNK", "HEADER", "GroupTransport", "Reads"]
 
 CHUNK = 2 << 20  # bytes of a half, without its header
-HEADER = 256  # what the member is doing, as text: members that do different things notice
+HEADER = 256  # the phase, and what the member is doing, as text: members that do different things notice
+_WORD = 8  # bytes of the phase
+_TEXT = HEADER - _WORD
 _HALF = HEADER + CHUNK
 _SLICE_S = 1.0  # a waiting thread checks again after this time
 # Columns of fi.RMA_DESC.
 _LOCAL, _LENGTH, _DEST, _REMOTE, _KEY = range(5)
+
+Reads = tuple[Array, Array]
+"""Descriptors of reads: from the first half of other members, and from the second."""
 
 
 class GroupTransport:
@@ -58,10 +64,13 @@ class GroupTransport:
         self.set: Any = None
         self.mc: Any = None
         self.phase = 0
+        self._heads = [self.window[at : at + HEADER] for at in (0, _HALF)]
+        self._halves = [self.window[at + HEADER : at + _HALF] for at in (0, _HALF)]
+        self._announced = [b"", b""]  # by half
+        self._room: Array = np.zeros(0, np.uint8)
         self.begun = False  # the present call has begun to move data, and an error leaves the members out of step
         self._keys: Array = np.zeros(0, np.uint64)
         self._bases: Array = np.zeros(0, np.uint64)
-        self._ranks: Array = np.zeros(0, np.uint64)
 
     def record(self) -> dict[str, Any]:
         """What the other members must know."""
@@ -73,7 +82,6 @@ class GroupTransport:
             self.av.insert(str(record["address"]))
         self._keys = np.array([int(record["key"]) for record in records], np.uint64)
         self._bases = np.array([int(record["base"]) for record in records], np.uint64)
-        self._ranks = np.arange(len(records), dtype=np.uint64)
         self.set = self.av.av_set(fi.AvSetAttr(count=len(records), start_addr=0, end_addr=len(records) - 1, stride=1))
         self.mc = self.ep.join_collective(fi.ADDR_NOTAVAIL, self.set)
         while True:
@@ -94,50 +102,57 @@ class GroupTransport:
 
     def half(self) -> Array:
         """The bytes of this phase's half, without the header."""
-        at = (self.phase & 1) * _HALF + HEADER
-        return self.window[at : at + CHUNK]
+        return self._halves[self.phase & 1]
 
-    def announce(self, what: str) -> None:
+    def announce(self, what: bytes) -> None:
         """Write what this member is doing into the half's header. Raises TooSmall: the text does not fit."""
-        at = (self.phase & 1) * _HALF
-        text = f"{self.phase} {what}".encode()
-        if len(text) > HEADER:
+        if len(what) > _TEXT:
             raise errors.TooSmall(
-                f"Group: the call takes {len(text)} bytes to describe, and {HEADER} are there: {what:.80} ...\n"
+                f"Group: the call takes {len(what)} bytes to describe, and {_TEXT} are there: {what.decode():.80} ...\n"
                 "  try: the bytes of the array, a.view('u1'), and fewer dimensions"
             )
-        self.window[at : at + HEADER] = 0
-        self.window[at : at + len(text)] = np.frombuffer(text, np.uint8)
+        head = self._heads[self.phase & 1]
+        head[:_WORD].view(np.uint64)[0] = self.phase
+        if self._announced[self.phase & 1] != what:
+            self._announced[self.phase & 1] = what
+            head[_WORD:] = 0
+            head[_WORD : _WORD + len(what)] = np.frombuffer(what, np.uint8)
 
-    def announced(self, ranks: Array) -> list[str]:
-        """What other members are doing in this phase, by rank; "" for a member that is not in this phase."""
-        heads = np.empty((len(ranks), HEADER), np.uint8)
-        self.read(heads, ranks, np.full(len(ranks), -HEADER), np.full(len(ranks), HEADER))
-        at = (self.phase & 1) * _HALF
-        mine = self.window[at : at + HEADER].tobytes()
-        found: dict[bytes, str] = {}
-        for head in {mine, *(bytes(one) for one in heads)}:
-            phase, _, what = head.rstrip(b"\0").decode(errors="replace").partition(" ")
-            found[head] = what if phase == str(self.phase) else ""
-        return [found[bytes(one)] for one in heads]
+    def all_do(self, heads: bytes) -> bool:
+        """Whether the members of these headers do what this member has announced."""
+        mine = self._heads[self.phase & 1].tobytes()
+        return heads == mine * (len(heads) // HEADER)
 
-    def read(self, out: Array, ranks: Array, offsets: Array, lengths: Array, at: Array | None = None) -> None:
-        """Read from the halves of members: `lengths` bytes each from `offsets` on, to `at` of `out`; None: one after
-        another."""
-        if not len(ranks):
-            return
-        descs = np.zeros((len(ranks), 6), np.uint64)
-        if at is None:
-            descs[1:, _LOCAL] = np.cumsum(lengths[:-1])
-        else:
-            descs[:, _LOCAL] = at
-        descs[:, _LENGTH] = lengths
-        descs[:, _DEST] = ranks
-        half = (self.phase & 1) * _HALF + HEADER
-        descs[:, _REMOTE] = self._bases[ranks] + (half + offsets).astype(np.uint64)
-        descs[:, _KEY] = self._keys[ranks]
-        self.ep.read_batch(out, descs)
-        self.wait(None)
+    def said(self, head: bytes) -> str:
+        """What a member is doing in this phase, by its header; "" for a member that is not in this phase."""
+        phase, text = int.from_bytes(head[:_WORD], sys.byteorder), head[_WORD:]
+        return text.rstrip(b"\0").decode(errors="replace") if phase == self.phase else ""
+
+    def reads(self, ranks: Array, offsets: Array, lengths: Array, at: Array) -> Reads:
+        """Prepare reads from the halves of members: `lengths` bytes from `offsets` on, to `at` of a buffer."""
+        some = lengths > 0
+        descs = np.zeros((2, int(some.sum()), 6), np.uint64)
+        descs[:, :, _LOCAL] = at[some]
+        descs[:, :, _LENGTH] = lengths[some]
+        descs[:, :, _DEST] = ranks[some]
+        descs[:, :, _KEY] = self._keys[ranks[some]]
+        for half in range(2):
+            places = half * _HALF + HEADER + offsets[some]
+            descs[half, :, _REMOTE] = self._bases[ranks[some]] + places.astype(np.uint64)
+        return descs[0], descs[1]
+
+    def read(self, out: Array, reads: Reads) -> None:
+        """Read from this phase's halves of other members."""
+        descs = reads[self.phase & 1]
+        if len(descs):
+            self.ep.read_batch(out, descs)
+            self.wait(None)
+
+    def room(self, nbytes: int) -> Array:
+        """Bytes for what is read from others; the next call has the same."""
+        if self._room.size < nbytes:
+            self._room = np.empty(nbytes, np.uint8)
+        return self._room
 
     # ---- the group's collectives ------------------------------------------------------------------------------------
 
