@@ -12,7 +12,20 @@ from typing import Any, TypeVar
 
 from .. import errors
 
-__all__ = ["U64_MAX", "c_int", "command", "each", "integer", "least", "maybe", "octets", "seconds", "text", "whole"]
+__all__ = [
+    "U64_MAX",
+    "c_int",
+    "command",
+    "each",
+    "integer",
+    "least",
+    "maybe",
+    "number",
+    "octets",
+    "seconds",
+    "text",
+    "whole",
+]
 
 U64_MAX = (1 << 64) - 1
 
@@ -23,6 +36,13 @@ def whole(op: str, /, **numbers: Any) -> None:
     """Check that each argument is a whole number from 0 to 2**64 - 1."""
     for name, value in numbers.items():
         _index(op, name, value, "an int")
+
+
+def number(op: str, /, **one: Any) -> int:
+    """An argument that `whole` accepts, as an int."""
+    whole(op, **one)
+    ((_, value),) = one.items()
+    return int(value)
 
 
 def maybe(op: str, /, **numbers: Any) -> None:

@@ -234,6 +234,16 @@ class Life:
     _site: Site | None = None
     _children: Children
 
+    def _opened(self: Any, depth: int, *parents: Parent) -> None:
+        """The last step of __init__: from here on close() has an effect, and a handle that is never closed warns.
+
+        Args:
+            depth: Frames between the caller and the application's line.
+        """
+        self._site = here(depth + 1)
+        self._children = {}
+        adopt(self, *parents)
+
     def _parents(self) -> Iterable[Parent]:
         """The objects that cannot be closed before this one."""
         return ()

@@ -82,7 +82,6 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         self.type = AvType(type or rules.type_unspec)
         self.flags = flags
         self._eq: EventQueue | None = None
-        self._children: _handle.Children = {}
         self._keys: list[Credential | None] = []  # by fi_addr
         self._key_uses: dict[int, int] = {}  # fi_addr of a key -> number of insertions
         self._key_ids: dict[int, int] = {}  # fi_addr of a key -> its user id
@@ -91,8 +90,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         # A vector of authorization keys is not symmetric: its keys have numbers among the peers'.
         symmetric = bool(flags & AvFlag.SYMMETRIC) and self.type == AvType.AV_TABLE
         super().__init__(domain, symmetric and not keys_of_vector(domain.info), bool(flags & Flag.AV_USER_ID))
-        self._site = _handle.here(3)
-        _handle.adopt(self, domain)
+        self._opened(3, domain)
 
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Report insertions to an event queue (fi_av_bind; deprecated). For vectors opened with `fi.EVENT`.
@@ -116,8 +114,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             )
         _handle.expect(eq, EventQueue, "av.bind", "eq")
         _handle.check(eq, "av.bind")
-        _args.whole("av.bind", flags=flags)
-        flags = int(flags)
+        flags = _args.number("av.bind", flags=flags)
         if flags:
             raise self._refuse(Rule.AV_BIND_FLAGS, f"av.bind: flags {flags:#x}; they are reserved and must be 0")
         self._eq = eq
@@ -176,8 +173,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         Source: fi_av(3) fi_av_insert.
         """
         _handle.check(self, "av.insert")
-        _args.whole("av.insert", flags=flags)
-        flags = int(flags)
+        flags = _args.number("av.insert", flags=flags)
         _args.maybe("av.insert", count=count)
         known = self.domain.policy.vectors.insert_flags
         if flags & ~known:
@@ -258,8 +254,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         """
         _handle.check(self, "av.insertsvc")
         _args.text("av.insertsvc", node=node, service=service)
-        _args.whole("av.insertsvc", flags=flags)
-        flags = int(flags)
+        flags = _args.number("av.insertsvc", flags=flags)
         asked = Asked(LIBRARY_VERSION, node, service)
         if not self.domain.policy.vectors.service_alone and (node is None or service is None):
             raise self._refuse(
@@ -376,8 +371,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         Source: fi_av(3) fi_av_remove.
         """
         _handle.check(self, "av.remove")
-        _args.whole("av.remove", flags=flags)
-        flags = int(flags)
+        flags = _args.number("av.remove", flags=flags)
         _args.maybe("av.remove", count=count)
         if flags & ~int(AvFlag.AUTH_KEY):
             raise self._refuse(Rule.AV_REMOVE_FLAGS, f"av.remove: flags {AvFlag(flags)!s}; AUTH_KEY is supported")

@@ -144,12 +144,10 @@ class AvSet(_handle.LifeInDomain):
         self.av = av
         self.domain = av.domain
         self.context = context
-        self._children: _handle.Children = {}
         self._refuse = av.domain.policy.refusals.refuse
         first, self.comm_key = self._named(attr)  # comm_key: as given; `None`: the provider manages the group
         self._core = _nic.AddressSet([] if first is None else self._in_use(first))
-        self._site = _handle.here(3)
-        _handle.adopt(self, av)
+        self._opened(3, av)
 
     def _named(self, attr: AvSetAttr) -> Named:
         return named(self.av, attr)

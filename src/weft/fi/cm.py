@@ -123,7 +123,6 @@ class PassiveEndpoint(_handle.Life):
         self.info = dupinfo(info)
         self.context = context
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._policy = self.provider.domain(fabric.attr, self.info, Offer(self.info))
         self._address: Address = self._policy.endpoint(self.info).address
         self.config = _nic.EndpointConfig(
@@ -136,8 +135,7 @@ class PassiveEndpoint(_handle.Life):
         self._av = _nic.AddressVectorCore(self._domain)
         self._core = _nic.EndpointCore(self._domain, self.config)
         self._core.bind_av(self._av)
-        self._site = _handle.here(3)
-        _handle.adopt(self, fabric)
+        self._opened(3, fabric)
 
     def bind(self, eq: EventQueue, flags: int = 0) -> None:
         """Set the event queue for connection requests (fi_pep_bind), before listen().
@@ -156,8 +154,7 @@ class PassiveEndpoint(_handle.Life):
         _handle.check(self, op)
         _handle.expect(eq, EventQueue, op, "eq")
         _handle.check(eq, op)
-        _args.whole(op, flags=flags)
-        flags = int(flags)
+        flags = _args.number(op, flags=flags)
         if flags:
             raise self._refuse(Rule.PEP_BIND_FLAGS, f"{op}: flags {flags:#x}; they have to be 0\n  try: {op}(eq)")
         if eq.fabric is not self.fabric:

@@ -48,7 +48,6 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
         self.events = CntrEvents(events)
         self.wait_obj = waitable("cntr_open", wait_obj, rules, domain.policy.refusals)
         self.policy = domain.policy.counter()
-        self._children: _handle.Children = {}
         errno = domain.policy.refusals.errno
         try:
             super().__init__(
@@ -69,8 +68,7 @@ class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
         except BaseException:
             self.policy.close()
             raise
-        self._site = _handle.here(3)
-        _handle.adopt(self, domain)
+        self._opened(3, domain)
 
     @property
     def _extensions(self) -> CounterPolicy:

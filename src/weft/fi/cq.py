@@ -211,7 +211,6 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         self.domain = domain
         self.context = context
         self.wait_cond = CqWaitCond(wait_cond) if rules.wait_conds else CqWaitCond.CQ_COND_NONE
-        self._children: _handle.Children = {}
         entries = min(max(int(size or rules.size), rules.size_least), CQ_SIZE_MAX)
         self._entries = entries
         entries = max(entries * rules.fill_percent // 100, 1)
@@ -235,8 +234,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         except BaseException:
             domain.policy.give_queue()
             raise
-        self._site = _handle.here(3)
-        _handle.adopt(self, domain)
+        self._opened(3, domain)
 
     @property
     def capacity(self) -> int:

@@ -71,7 +71,6 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
         self.info = dupinfo(info)
         self.context = context
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._mapped: dict[int, int] = {}  # key returned by map_raw -> the peer's key
         self._eq: EventQueue | None = None
         self._mr_eq: EventQueue | None = None
@@ -101,8 +100,7 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
             self.policy.close()
             raise
         self.policy.opened(self)
-        self._site = _handle.here(3)
-        _handle.adopt(self, fabric)
+        self._opened(3, fabric)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
@@ -257,8 +255,7 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
         if not isinstance(eq, EventQueue):
             raise errors.InvalidArgument(f"domain.bind: a domain takes an EventQueue, not {eq!r}")
         _handle.check(eq, "domain.bind")
-        _args.whole("domain.bind", flags=flags)
-        flags = int(flags)
+        flags = _args.number("domain.bind", flags=flags)
         if flags not in (0, RegisterMode.REG_MR):
             raise self._refuse(Rule.DOMAIN_BIND_FLAGS, f"domain.bind: flags {flags:#x}; 0 or REG_MR")
         if self._eq is not None:

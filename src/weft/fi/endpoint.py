@@ -93,7 +93,6 @@ class Endpoint(
             take_key("endpoint", domain.provider, info.ep_attr)
         self.policy = domain.policy.endpoint(info)
         self._address = self.policy.address
-        self._children: _handle.Children = {}
         self._bound: list[Any] = []
         self._cqs: dict[int, CompletionQueue] = {}
         self._cntrs: dict[int, Counter] = {}
@@ -109,8 +108,7 @@ class Endpoint(
             self._own_av = _nic.AddressVectorCore(domain)
             self.bind_av(self._own_av)
         self._ask_about()
-        self._site = _handle.here(3)
-        _handle.adopt(self, domain)
+        self._opened(3, domain)
 
     @property
     def _codec(self) -> AddressCodec:
@@ -138,8 +136,7 @@ class Endpoint(
                 f"ep.bind: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue, not {fid!r}",
             )
         _handle.check(fid, "ep.bind")
-        _args.whole("ep.bind", flags=flags)
-        flags = int(flags)
+        flags = _args.number("ep.bind", flags=flags)
         if self._enabled:
             raise self._refuse(Rule.EP_BIND_STATE, f"ep.bind: {self!r} is enabled\n  try: bind before enable()")
         if isinstance(fid, CompletionQueue):
@@ -401,8 +398,7 @@ class Endpoint(
         """
         op = "ep.shutdown"
         self._connectable(op)
-        _args.whole(op, flags=flags)
-        flags = int(flags)
+        flags = _args.number(op, flags=flags)
         if flags:
             raise self._refuse(Rule.EP_SHUTDOWN_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
         self._of_peer(op)

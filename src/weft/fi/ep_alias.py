@@ -97,9 +97,7 @@ class EndpointAlias(OfOriginal, OpFlags, Controlled, Counted, EndpointLater, _ha
         self._op_flags = {**parent._op_flags}
         self._take_flags(side, flags)
         self._take_lane()
-        self._children: _handle.Children = {}
-        self._site = _handle.here(3)
-        _handle.adopt(self, original)
+        self._opened(3, original)
 
     @property
     def _extensions(self) -> Extensions:

@@ -104,7 +104,6 @@ class EventQueue(Controlled, _handle.Life):
         self.flags = flags
         self.wait_obj = waitable("eq_open", wait_obj, fabric.provider.queues, fabric.provider.refusals)
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._events: deque[tuple[int, Any, Callable[[], None] | None]] = deque()
         self._errors: deque[EqErrEntry] = deque()
         self._changed = threading.Condition()
@@ -112,8 +111,7 @@ class EventQueue(Controlled, _handle.Life):
         # A queue of connection messages for each NIC; `_owners` maps the token of a message to its endpoint.
         self._cms: dict[_nic.Nic, tuple[_nic.CmQueue, bool]] = {}  # the queue; whether the application drives the NIC
         self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._site = _handle.here(3)
-        _handle.adopt(self, fabric)
+        self._opened(3, fabric)
 
     @property
     def _extensions(self) -> Extensions:
@@ -138,10 +136,7 @@ class EventQueue(Controlled, _handle.Life):
         """
         _handle.check(self, "eq.read")
         self._known_flags("eq.read", flags, Flag.PEEK)
-        self._progress()
-        with self._changed:
-            self._pull()
-            return self._next(flags)
+        return self._look(int(flags), -1)
 
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
         """As `read`, but waits (fi_eq_sread).
@@ -165,30 +160,39 @@ class EventQueue(Controlled, _handle.Life):
             raise self.fabric.provider.refusals.refuse(
                 Rule.EQ_WAIT_NONE,
                 "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC",
+                op="eq.sread",
             )
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._progress()
-            with self._changed:
-                self._pull()
-                found = self._next(flags)
-                if found is not None:
-                    return found
-                if self._closed:
-                    raise errors.Canceled("eq.sread: the queue was closed while this thread waited")
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
-                    raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
-                if not self._cms:
-                    self._changed.wait(left)
-                    continue
-                # The NIC and post() signal the descriptor. A copy: another thread's close() closes the original.
-                fd = os.dup(self._fd)
-            try:
-                most = _SLICE_MANUAL_S if any(manual for _, manual in self._cms.values()) else _SLICE_S
-                select.select([fd], [], [], most if left is None else min(left, most))
-            finally:
-                os.close(fd)
+            left = None if until is None else max(until - time.monotonic(), 0)
+            found = self._look(int(flags), left)
+            if found is not None:
+                return found
+            if self._closed:
+                raise errors.Canceled("eq.sread: the queue was closed while this thread waited")
+            if left == 0:
+                raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
+
+    def _look(self, flags: int, left: float | None) -> tuple[int, Any] | None:
+        """The next event. If there is none, waits for at most `left` seconds (None: no limit), and returns None. A
+        negative `left`: no wait."""
+        self._progress()
+        with self._changed:
+            self._pull()
+            found = self._next(flags)
+            if found is not None or self._closed or (left is not None and left <= 0):
+                return found
+            if not self._cms:
+                self._changed.wait(left)
+                return None
+            # The NIC and post() signal the descriptor. A copy: another thread's close() closes the original.
+            fd = os.dup(self._fd)
+        try:
+            most = _SLICE_MANUAL_S if any(manual for _, manual in self._cms.values()) else _SLICE_S
+            select.select([fd], [], [], most if left is None else min(left, most))
+        finally:
+            os.close(fd)
+        return None
 
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr).
@@ -359,8 +363,7 @@ class EventQueue(Controlled, _handle.Life):
             self._changed.notify_all()
 
     def _known_flags(self, op: str, flags: int, known: int) -> None:
-        _args.whole(op, flags=flags)
-        flags = int(flags)
+        flags = _args.number(op, flags=flags)
         if flags & ~int(known):
             raise self.fabric.provider.refusals.refuse(
                 Rule.EQ_READ_FLAGS, f"{op}: flags {Flag(flags)!s}; known here: {Flag(known)!s}"

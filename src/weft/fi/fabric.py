@@ -57,8 +57,7 @@ class Fabric(_handle.Life):
         self.attr = attr
         self.context = context
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
-        self._site = _handle.here(2)
+        self._opened(2)
 
     @property
     def name(self) -> str:

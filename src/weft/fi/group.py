@@ -99,9 +99,7 @@ class CollectiveGroup(_handle.LifeInDomain):
         self._plan = made.plan
         self._multicast = Multicast(made.plan, made.members) if made.asks else None
         self._last: dict[str, Any] = {}  # of a closed group
-        self._children: _handle.Children = {}
-        self._site = _handle.here(3)
-        _handle.adopt(self, ep, av_set)
+        self._opened(3, ep, av_set)
 
     def statistics(self) -> GroupStatistics:
         """A snapshot; works on a closed group, too."""

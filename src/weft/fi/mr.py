@@ -112,8 +112,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         if not isinstance(fid, (Counter, Endpoint)):
             raise self._refuse(Rule.MR_BIND_OBJECT, f"mr.bind: a region takes a Counter or an Endpoint, not {fid!r}")
         _handle.check(fid, "mr.bind")
-        _args.whole("mr.bind", flags=flags)
-        flags = int(flags)
+        flags = _args.number("mr.bind", flags=flags)
         if fid.domain is not self.domain:
             raise self._refuse(
                 Rule.MR_BIND_DOMAIN, f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}"
@@ -274,8 +273,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         """
         _handle.check(self, "mr.raw_attr")
         self._has(Control.GET_RAW_MR)
-        _args.whole("mr.raw_attr", flags=flags)
-        flags = int(flags)
+        flags = _args.number("mr.raw_attr", flags=flags)
         _args.maybe("mr.raw_attr", key_size=key_size)
         if flags:
             raise self._refuse(Rule.MR_RAW_ATTR_FLAGS, f"mr.raw_attr: flags {flags:#x}; they have to be 0")
@@ -318,8 +316,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         op = "mr.refresh"
         _handle.check(self, op)
         self._has(Control.REFRESH)
-        _args.whole(op, flags=flags)
-        flags = int(flags)
+        flags = _args.number(op, flags=flags)
         _args.maybe(op, count=count)
         notified = bool(self.domain.mr_mode & MrMode.MR_MMU_NOTIFY)
         if not notified and not self.domain.policy.regions.refreshes:

@@ -282,9 +282,8 @@ class MrCache(_handle.Life):
         self.context = context
         self._nic = nic or _process.nic()
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._mine: dict[int, MemMonitor] = {}
-        self._site = _handle.here(3)
+        self._opened(3)
 
     @property
     def state(self) -> CacheState:

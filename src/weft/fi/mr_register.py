@@ -449,7 +449,7 @@ def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
     for buffer in buffers:
         start, size = _nic.describe_buffer(buffer)[:2]
         try:
-            if _nic.cache_search(domain.policy.nic, start, size).persistent:
+            if _nic.CacheRef(domain.policy.nic, start, size).persistent:
                 continue
         except errors.Fault:
             pass  # pages are missing: the message below says where

@@ -7,6 +7,7 @@ instances of Weft's class for `isinstance()`, by `__class__`; `type()` tells the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any, TypeVar
 
 from ... import errors
@@ -17,13 +18,14 @@ __all__ = ["later", "stands_for", "trywait"]
 _T = TypeVar("_T", bound=type)
 
 
-def stands_for(real: Callable[[], type]) -> Any:
+def stands_for(name: str) -> Any:
     """The property `__class__` of a class whose objects pass isinstance() for a class of weft.fi.
 
     Args:
-        real: Returns that class; called when isinstance() asks, so that it is imported then.
+        name: "av.AddressVector": of weft.fi, imported when isinstance() asks.
     """
-    return property(lambda self: real())
+    module, _, cls = name.partition(".")
+    return property(lambda self: getattr(import_module(f"weft.fi.{module}"), cls))
 
 
 def later(reason: str, *names: str) -> Callable[[_T], _T]:

@@ -23,12 +23,6 @@ _IP_SIZES = {int(AddrFormat.SOCKADDR_IN): 16, int(AddrFormat.SOCKADDR_IN6): 28}
 _NAME_MAX = 255  # bytes of a name under FI_ADDR_STR
 
 
-def _class() -> type:
-    from ...fi.av import AddressVector
-
-    return AddressVector
-
-
 class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.
 
@@ -36,7 +30,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
     Source: fi_av(3).
     """
 
-    __class__ = stands_for(_class)
+    __class__ = stands_for("av.AddressVector")
 
     _called = "av"
     domain: Any
@@ -55,15 +49,13 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
     ) -> None:
         self.domain = domain
         self.context = context
-        self._children: _handle.Children = {}
         self._inserted: set[int] = set()
         self._keys: set[int] = set()
         self._eq: Any = None
         self.type = AvType(type) if type in AvType.__members__.values() else type
         self.flags = flags
         _nic.OfiAddressVectorCore.__init__(self, domain, int(type), rx_ctx_bits, count, ep_per_node, name, flags)
-        self._site = _handle.here(3)
-        _handle.adopt(self, domain)
+        self._opened(3, domain)
 
     def _format(self) -> int:
         return int(self.domain.info.addr_format)

@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["RealDomain"]
 
 
-def _class() -> type:
-    from ...fi.domain import Domain
-
-    return Domain
-
-
 @later("scalable endpoints and shared contexts are not supported", "scalable_ep", "stx_context", "srx_context")
 class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCore):
     """A domain of the library (struct fid_domain). Made by `Fabric.domain`.
@@ -45,7 +39,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
     Source: fi_domain(3).
     """
 
-    __class__ = stands_for(_class)
+    __class__ = stands_for("domain.Domain")
 
     _called = "domain"
     _commands = work.COMMANDS
@@ -60,7 +54,6 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
         self._mr_mode = MrMode(self.info.domain_attr.mr_mode)
         self.policy = RealDomainPolicy(self.provider.name, self.info)
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._mapped: dict[int, int] = {}
         self._eq: Any = None
         self._work = work.Queued()
@@ -73,8 +66,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
             bits(name),
             *longest_collective(name),
         )
-        self._site = _handle.here(3)
-        _handle.adopt(self, fabric)
+        self._opened(3, fabric)
 
     @staticmethod
     def _alias(ep: RealEndpoint, flags: int, context: Any) -> Any:

@@ -36,12 +36,6 @@ _SIDES = int(Flag.TRANSMIT | Flag.RECV)
 _SIZES = {int(Opt.OPT_FI_HMEM_P2P): 4, int(Opt.OPT_CUDA_API_PERMITTED): 1, int(Opt.OPT_SHARED_MEMORY_PERMITTED): 1}
 
 
-def _class() -> type:
-    from ...fi.endpoint import Endpoint
-
-    return Endpoint
-
-
 # Names, with this process's number, of its enabled endpoints (Quirk.NAMED_BY_PROCESS).
 _names: weakref.WeakValueDictionary[bytes | str, RealEndpoint] = weakref.WeakValueDictionary()
 # What a connected endpoint may do once the event queue has reported the connection.
@@ -59,7 +53,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
     Thread safety: any thread. Source: fi_endpoint(3).
     """
 
-    __class__ = stands_for(_class)
+    __class__ = stands_for("endpoint.Endpoint")
 
     _called = "ep"
     _commands = {  # noqa: RUF012
@@ -76,7 +70,6 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         self.domain = domain
         self.info = info
         self.context = context
-        self._children: _handle.Children = {}
         self._bound: list[Any] = []
         self._cqs: dict[int, Any] = {}
         self._av: Any = None
@@ -94,8 +87,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         if self._request is not None:
             self._request.taken = True
         domain.fabric._fids[self.fid] = self
-        self._site = _handle.here(3)
-        _handle.adopt(self, domain)
+        self._opened(3, domain)
         self._linked = info.ep_attr.type != EpType.EP_MSG
         if not self._linked:
             me = weakref.ref(self)
@@ -119,8 +111,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
                 op=op,
             )
         _handle.check(fid, op)
-        _args.whole(op, flags=flags)
-        flags = int(flags)
+        flags = _args.number(op, flags=flags)
         if type(fid) is RealEventQueue:
             if fid.fabric is not self.domain.fabric:
                 raise errors.WrongDomain(f"{op}: {fid!r} belongs to another fabric", op=op)

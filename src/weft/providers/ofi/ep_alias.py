@@ -14,12 +14,6 @@ from .endpoint import RealEndpoint
 __all__ = ["RealEndpointAlias"]
 
 
-def _class() -> type:
-    from ...fi.ep_alias import EndpointAlias
-
-    return EndpointAlias
-
-
 class RealEndpointAlias(OfOriginal, RealEndpoint):
     """Another view of an endpoint of the library (struct fid_ep). Made by `Endpoint.alias`.
 
@@ -28,7 +22,7 @@ class RealEndpointAlias(OfOriginal, RealEndpoint):
     Thread safety: any thread. Source: fi_endpoint(3) fi_ep_alias.
     """
 
-    __class__ = stands_for(_class)
+    __class__ = stands_for("ep_alias.EndpointAlias")
 
     def __init__(self, original: RealEndpoint, parent: RealEndpoint, flags: int, context: Any) -> None:
         if not original._linked:
@@ -42,10 +36,8 @@ class RealEndpointAlias(OfOriginal, RealEndpoint):
         self.info = original.info
         self.context = context
         self._linked = True
-        self._children: _handle.Children = {}
         _nic.OfiEndpointCore.__init__(self, parent, flags)
-        self._site = _handle.here(5)
-        _handle.adopt(self, original)
+        self._opened(5, original)
 
     def setname(self, addr: object) -> None:
         """Choose the address of the original (fi_setname)."""

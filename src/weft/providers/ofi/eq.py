@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -42,41 +41,25 @@ class RealEventQueue(EventQueue, _nic.OfiEventQueueCore):
         self.size = size
         self.flags = flags
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._written: dict[int, tuple[int, Any]] = {}  # entries of write(), by the library's number
         self._numbers = count()
         _args.whole("eq_open", wait_obj=wait_obj)
         _nic.OfiEventQueueCore.__init__(self, fabric._core, size, flags, int(wait_obj))
         self.wait_obj = WaitObj(wait_obj)
-        self._site = _handle.here(3)
-        _handle.adopt(self, fabric)
-
-    def read(self, flags: int = 0) -> tuple[int, Any] | None:
-        """The next event as (event, entry), or None (fi_eq_read). Raises Available while an error waits."""
-        _handle.check(self, "eq.read")
-        _args.whole("eq.read", flags=flags)
-        return self._take(int(flags), 0)
+        self._opened(3, fabric)
 
     def sread(self, timeout: float | None = None, flags: int = 0) -> tuple[int, Any]:
-        """As `read`, but waits, without the GIL (fi_eq_sread). Raises Again when the time is over."""
-        _handle.check(self, "eq.sread")
-        _args.seconds("eq.sread", timeout=timeout)
-        _args.whole("eq.sread", flags=flags)
-        if self.wait_obj == WaitObj.WAIT_NONE:
-            raise errors.InvalidArgument(
-                "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC", op="eq.sread"
-            )
-        until = None if timeout is None or timeout < 0 else time.monotonic() + timeout
-        while True:
-            most = _SLICE_JOINING_MS if self._joining() else _SLICE_MS
-            left = most if until is None else min(int((until - time.monotonic()) * 1000) + 1, most)
-            found = self._take(int(flags), max(left, 0))
-            if found is not None:
-                return found
-            if self._closed:
-                raise errors.Canceled("eq.sread: the queue was closed while this thread waited")
-            if until is not None and time.monotonic() >= until:
-                raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
+        """As `read`, but waits, without the GIL (fi_eq_sread). A timeout below 0 is no limit. Raises Again when it
+        is over."""
+        return super().sread(None if isinstance(timeout, (int, float)) and timeout < 0 else timeout, flags)
+
+    def _look(self, flags: int, left: float | None) -> tuple[int, Any] | None:
+        most = _SLICE_JOINING_MS if self._joining() else _SLICE_MS
+        return self._take(flags, most if left is None else 0 if left < 0 else min(int(left * 1000) + 1, most))
+
+    def _known_flags(self, op: str, flags: int, known: int) -> None:
+        """The library refuses flags that it does not know."""
+        _args.whole(op, flags=flags)
 
     def _joining(self) -> list[Any]:
         """Endpoints that join a group and report to this queue. Only their completion queues make progress."""

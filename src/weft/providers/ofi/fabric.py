@@ -43,7 +43,6 @@ class RealFabric(Fabric):
         self.attr = attr
         self.context = context
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         self._fids: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # of events
         # Groups that join and insertions with events, until the event is read: (object, context) by the number that the
         # library has for a context.
@@ -52,7 +51,7 @@ class RealFabric(Fabric):
         fields = {"name": attr.name, "prov_name": str(attr.prov_name).removeprefix(PREFIX)}
         numbers = {"prov_version": int(attr.prov_version), "api_version": int(attr.api_version)}
         self._core = _nic.OfiFabricCore(_nic.ofi_info({"fabric_attr": {**fields, **numbers}}))
-        self._site = _handle.here(2)
+        self._opened(2)
 
     def _expect(self, what: Any, context: Any) -> int:
         """A number for an event of `what`."""

@@ -46,7 +46,6 @@ class RealCollectiveGroup(CollectiveGroup, _nic.OfiGroupCore):
         self.domain = ep.domain
         self.context = context
         self.joined = False
-        self._children: _handle.Children = {}
         # The library's event of the join names another object than the group: the group is found by this number.
         number = ep.domain.fabric._expect(self, context)
         try:
@@ -56,8 +55,7 @@ class RealCollectiveGroup(CollectiveGroup, _nic.OfiGroupCore):
         except BaseException:
             ep.domain.fabric._expect_nothing(self)
             raise
-        self._site = _handle.here(4)
-        _handle.adopt(self, ep, av_set)
+        self._opened(4, ep, av_set)
 
     def _joined(self) -> None:
         """JOIN_COMPLETE was read."""

@@ -21,12 +21,6 @@ __all__ = ["RealMemoryRegion"]
 _LOCAL_WRITES = int(Flag.READ | Flag.RECV | Flag.REMOTE_WRITE)  # rights under which memory is written
 
 
-def _class() -> type:
-    from ...fi.mr import MemoryRegion
-
-    return MemoryRegion
-
-
 class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCore):
     """A region of the library (struct fid_mr). Made by `Domain.mr_reg`.
 
@@ -41,7 +35,7 @@ class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCor
     Source: fi_mr(3).
     """
 
-    __class__ = stands_for(_class)
+    __class__ = stands_for("mr.MemoryRegion")
 
     _called = "mr"
     domain: Any
@@ -66,7 +60,6 @@ class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCor
         self.domain = domain
         self.access = access
         self.context = context
-        self._children: _handle.Children = {}
         self._bound: list[Any] = []
         described = [_nic.describe_buffer(one) for one in buffers]
         self.address = described[0][0] if described else 0
@@ -81,8 +74,7 @@ class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCor
         _nic.OfiMemoryRegionCore.__init__(
             self, domain, buffers, access, offset, key, flags, bool(access & _LOCAL_WRITES), **more
         )
-        self._site = _handle.here(4)
-        _handle.adopt(self, *self._parents())
+        self._opened(4, *self._parents())
 
     def _described(self, attr: MrAttr, flags: int) -> dict[str, Any]:
         """The properties that only attributes have, for the extension."""

@@ -37,14 +37,12 @@ class RealPassiveEndpoint(PassiveEndpoint, _nic.OfiPassiveEndpointCore):
         self.info = dupinfo(info)
         self.context = context
         self._made_in = _process.generation
-        self._children: _handle.Children = {}
         native = fabric.native(self.info)
         _nic.OfiPassiveEndpointCore.__init__(self, fabric._core, native)
         if has(self.provider.name, Quirk.PASSIVE_KEEPS_INFO):
             _kept_infos.append(native)  # kept for ever, because the library's thread reads it until the process ends
         fabric._fids[self.fid] = self
-        self._site = _handle.here(3)
-        _handle.adopt(self, fabric)
+        self._opened(3, fabric)
 
     def bind(self, eq: Any, flags: int = 0) -> None:
         """Set the event queue for connection requests (fi_pep_bind), before listen(). flags: 0."""
