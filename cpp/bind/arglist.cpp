@@ -20,10 +20,8 @@ bool Entries::take(PyObject* from, PyObject* count_arg, bool remote, const char*
   uint64_t wanted = 0;
   if (!to_u64(count_arg, &wanted, method, name)) return false;
   if (wanted > count) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + name + " is " + std::to_string(wanted) + " but " +
-                                   (remote ? "rma_iov" : "the list") + " has " + std::to_string(count) +
-                                   (remote ? " entries" : " buffers"));
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": ", name, " is ", wanted, " but ", (remote ? "rma_iov" : "the list"),
+                     " has ", count, (remote ? " entries" : " buffers"));
   }
   count = wanted;
   return true;
@@ -45,11 +43,8 @@ bool BufEntry::shorten(Buf* b, const char* method, uint64_t datatype) const {
   if (!elements_.is_valid() || elements_.is_none()) return true;
   uint64_t n = 0;
   if (!to_u64(elements_.ptr(), &n, method, "count")) return false;
-  if (n > b->length / element_) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": count " + std::to_string(n) +
-                                   " passes the end of a buffer of " + std::to_string(b->length) + " bytes");
-    return false;
-  }
+  if (n > b->length / element_)
+    return set_error(fi_err::kEINVAL, method, ": count ", n, " passes the end of a buffer of ", b->length, " bytes");
   b->length = n * element_;
   return true;
 }
@@ -109,10 +104,8 @@ bool remote_list(EndpointCore* core, PyObject* list, PyObject* count_arg, const 
   for (size_t i = 0; i < entries.count; ++i) {
     uint64_t length = 0;
     if (!remote_piece(entries[i], element != 0, method, &out[i].addr, &length, &out[i].key)) return false;
-    if (element != 0 && length > ~uint64_t{0} / element) {
-      set_error(fi_err::kEMSGSIZE, std::string(method) + ": count " + std::to_string(length) + " is too large");
-      return false;
-    }
+    if (element != 0 && length > ~uint64_t{0} / element)
+      return set_error(fi_err::kEMSGSIZE, method, ": count ", length, " is too large");
     out[i].length = element != 0 ? length * element : length;
   }
   *count = entries.count;

@@ -39,9 +39,8 @@ bool each_desc(PyObject* descs, bool same, size_t count, const char* method, F&&
   if (!same && !list.is_valid()) return false;
   const size_t given = same ? count : static_cast<size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
   if (given < count) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": desc has " + std::to_string(given) + " entries for " +
-                                   std::to_string(count) + " buffers: give one for each, or None in its place");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": desc has ", given, " entries for ", count,
+                     " buffers: give one for each, or None in its place");
   }
   for (size_t i = 0; i < count; ++i) {
     if (!f(same ? descs : PySequence_Fast_GET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i)), i)) return false;

@@ -31,11 +31,8 @@ bool parse(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
   if (s.interned.empty()) {
     for (const char* name : s.names) s.interned.push_back(PyUnicode_InternFromString(name));
   }
-  if (static_cast<size_t>(nargs) > s.positional) {
-    PyErr_Format(PyExc_TypeError, "%s() takes at most %zu positional arguments (%zd given)", s.method, s.positional,
-                 nargs);
-    return false;
-  }
+  if (static_cast<size_t>(nargs) > s.positional)
+    return type_error("%s() takes at most %zu positional arguments (%zd given)", s.method, s.positional, nargs);
   for (Py_ssize_t i = 0; i < nargs; ++i) out[i] = args[i];
   for (size_t i = static_cast<size_t>(nargs); i < n; ++i) out[i] = nullptr;
   if (kwnames != nullptr) {
@@ -58,39 +55,23 @@ bool parse(Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
           if (equal != 0) at = i;
         }
       }
-      if (at == n) {
-        PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", s.method, name);
-        return false;
-      }
-      if (out[at] != nullptr) {
-        PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%s'", s.method, s.names[at]);
-        return false;
-      }
+      if (at == n) return type_error("%s() got an unexpected keyword argument '%U'", s.method, name);
+      if (out[at] != nullptr) return type_error("%s() got multiple values for argument '%s'", s.method, s.names[at]);
       out[at] = args[nargs + k];
       guess = at + 1;
     }
   }
   for (size_t i = 0; i < s.required; ++i) {
-    if (out[i] == nullptr) {
-      PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", s.method, s.names[i]);
-      return false;
-    }
+    if (out[i] == nullptr) return type_error("%s() needs the argument '%s'", s.method, s.names[i]);
   }
   return true;
-}
-
-PyObject* interned(const char* name) {
-  return PyUnicode_InternFromString(name);
 }
 
 PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   constexpr size_t kMost = 16;
   const size_t all =
       static_cast<size_t>(nargs) + (kwnames == nullptr ? 0 : static_cast<size_t>(PyTuple_GET_SIZE(kwnames)));
-  if (all > kMost) {
-    PyErr_Format(PyExc_TypeError, "%U() takes at most %zu arguments", name, kMost);
-    return nullptr;
-  }
+  if (all > kMost) return type_error("%U() takes at most %zu arguments", name, kMost);
   PyObject* with_self[kMost + 1] = {self};
   std::copy_n(args, all, with_self + 1);
   return PyObject_VectorcallMethod(name, with_self, static_cast<size_t>(nargs) + 1, kwnames);

@@ -104,30 +104,12 @@ class Line {
     letter.id = next_id();
     std::array<std::byte, kRequestBytesMax> text;
     const size_t bytes = call::write_request(who_, q, flags, letter.id, text);
-    if (bytes == 0) {
-      set_error(fi_err::kEMSGSIZE, "ask: the call does not fit a frame");
-      return false;
-    }
+    if (bytes == 0) return set_error(fi_err::kEMSGSIZE, "ask: the call does not fit a frame");
     letter.answer = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
     Buf out;
     if (!letter.answer.is_valid() || !usable(ep_, "ask") || !out.acquire(letter.answer.ptr(), true)) return false;
-    nic::CallArgs call;
-    call.dest = dest_;
-    call.addr = addr_;
-    call.key = key_;
-    call.request = {text.data(), bytes};
-    call.answer = out.data;
-    PyObject* const context = letter.answer.ptr();
-    Py_INCREF(context);
-    call.context = reinterpret_cast<uint64_t>(context);
-    const nic::PostResult r = ep_->ep->post_call(call);
-    if (!r.context_used) Py_DECREF(context);
-    if (r.refusal != Refusal::none) {
-      refuse(ep_, "ask", r.refusal, dest_, bytes);
-      return false;
-    }
-    const Buf* const held[] = {&out};
-    if (r.op_id != 0) hold_buffers(ep_, r.op_id, held, 1);
+    const nic::CallArgs call{.dest = dest_, .addr = addr_, .key = key_, .request = {text.data(), bytes}};
+    if (!post_call(ep_, "ask", call, out, letter.answer.ptr())) return false;
     under_way_[under_way_[0] == nullptr ? 0 : 1] = &letter;
     return true;
   }
@@ -222,6 +204,17 @@ class Line {
 };
 
 }  // namespace
+
+bool post_call(EndpointCore* core, const char* method, nic::CallArgs call, const Buf& out, PyObject* context) {
+  call.answer = out.data;
+  call.context = reinterpret_cast<uint64_t>(Py_NewRef(context));
+  const nic::PostResult r = core->ep->post_call(call);
+  if (!r.context_used) Py_DECREF(context);
+  if (r.refusal != Refusal::none) return refuse(core, method, r.refusal, call.dest, call.request.size());
+  const Buf* const held[] = {&out};
+  if (r.op_id != 0) hold_buffers(core, r.op_id, held, 1);
+  return true;
+}
 
 std::span<const std::byte> Reply::record() const noexcept {
   const auto* text = reinterpret_cast<const std::byte*>(PyByteArray_AS_STRING(answer.ptr()));
@@ -362,21 +355,12 @@ namespace {
 
 constexpr uint32_t kNoLane = 102, kFailed = 103, kSilent = 104;  // further outcomes: weft.share.arrays.calls
 
-Signature g_ask{
-    "_ask",
-    {"array", "who", "op", "flags", "a", "b", "data", "room", "timeout", "patience", "state", "leaves", "also"},
-    13,
-    13,
-    {}};
-
 }  // namespace
 
-PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[13];
+PyObject* sync_ask(PyObject* self, PyObject* (&a)[13]) {
   uint64_t op = 0, flags = 0, room = 0, deadline = 0, patience = 0;
   Question q;
   Asker who;
-  if (!parse(g_ask, args, nargs, kwnames, a)) return nullptr;
   unsigned long long token = 0;
   if (!PyArg_ParseTuple(a[1], "IIK", &who.pid, &who.start, &token) || !to_u64(a[2], &op, "_ask", "op") ||
       !to_u64(a[3], &flags, "_ask", "flags") || !to_u64(a[4], &q.a, "_ask", "a") || !to_u64(a[5], &q.b, "_ask", "b") ||
@@ -393,10 +377,7 @@ PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
   q.deadline_ns = deadline;
   const uint64_t now = now_ns();
   q.patience_ns = patience == kForever ? kForever : patience > now ? patience - now : 0;
-  if (!PyBytes_CheckExact(a[6])) {
-    PyErr_SetString(PyExc_TypeError, "_ask: data are bytes");
-    return nullptr;
-  }
+  if (!PyBytes_CheckExact(a[6])) return type_error("_ask: data are bytes");
   const bool frees = static_cast<Op>(op) == Op::free_slot;  // its data are the slot's record, which stays here
   if (!frees)
     q.in = {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(a[6])), static_cast<size_t>(PyBytes_GET_SIZE(a[6]))};
@@ -438,10 +419,7 @@ PyObject* queue_take_kept(PyObject* self, PyObject*) {
 }
 PyObject* queue_keep(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   uint64_t type = 0;
-  if (nargs != 2 || !to_u64(args[0], &type) || !PyBytes_CheckExact(args[1])) {
-    PyErr_SetString(PyExc_TypeError, "_keep(type, bytes)");
-    return nullptr;
-  }
+  if (nargs != 2 || !to_u64(args[0], &type) || !PyBytes_CheckExact(args[1])) return type_error("_keep(type, bytes)");
   core_of(self)->kept.push_back({type, nb::borrow(args[1])});
   Py_RETURN_NONE;
 }

@@ -97,6 +97,8 @@ struct Reply {
   uint64_t id = 0;      // the call's
   [[nodiscard]] std::span<const std::byte> record() const noexcept;
 };
+// Posts a call on an object in a peer's memory; `out` is the memory of its answer. False with an error set.
+bool post_call(EndpointCore* core, const char* method, nic::CallArgs call, const Buf& out, PyObject* context);
 // Waits until the call is done, or the deadline. `raised`: a signal handler raised while the call waited; if it was
 // done all the same, `answer` is there. also: asked from time to time; true ends the call as its deadline does.
 Reply ask(const Asker& who, const Question& question, PyObject* also = nullptr);
@@ -155,7 +157,7 @@ class Deed {
 };
 
 // SyncCore._ask().
-PyObject* sync_ask(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* sync_ask(PyObject* self, PyObject* (&a)[13]);
 
 // QueueCore._take_kept(), _keep().
 PyObject* queue_take_kept(PyObject* self, PyObject*);

@@ -2,6 +2,8 @@
 //
 // HOT: the calls of one buffer. They parse arguments in place, read buffers without an export if their type allows, and
 // allocate nothing. Benchmark: bench/bench_atomic.py.
+#include <nanobind/stl/pair.h>
+
 #include <array>
 #include <optional>
 
@@ -18,10 +20,8 @@ using nic::AtomicFamily;
 PyObject* run(EndpointCore* core, const char* method, call::Atomic& a, PyObject* context,
               std::span<const Buf* const> results) {
   call::Why why;
-  if (call::check(*core->ep, a, &why) != Refusal::none) [[unlikely]] {
-    refuse(core, method, why);
-    return nullptr;
-  }
+  if (call::check(*core->ep, a, &why) != Refusal::none) [[unlikely]]
+    return refuse(core, method, why);
   PyObject* c = context != nullptr ? context : Py_None;
   const bool has_context = !a.inject || context != nullptr;
   if (has_context) {
@@ -31,10 +31,8 @@ PyObject* run(EndpointCore* core, const char* method, call::Atomic& a, PyObject*
   a.flags |= core->one_sided;
   const nic::PostResult r = call::post(*core->ep, a);
   if (has_context && !r.context_used) Py_DECREF(c);
-  if (r.refusal != Refusal::none) [[unlikely]] {
-    refuse(core, method, r.refusal, a.dest, a.total);
-    return nullptr;
-  }
+  if (r.refusal != Refusal::none) [[unlikely]]
+    return refuse(core, method, r.refusal, a.dest, a.total);
   if (r.op_id != 0 && a.has_result()) [[unlikely]]
     hold_buffers(core, r.op_id, results.data(), results.size());
   Py_RETURN_NONE;
@@ -63,10 +61,8 @@ PyObject* one_atomic(PyObject* self, const char* method, AtomicFamily family, co
       [[unlikely]] {
     return nullptr;
   }
-  if (call::check_pair(*core->ep, a, &why) != Refusal::none) [[unlikely]] {
-    refuse(core, method, why);
-    return nullptr;
-  }
+  if (call::check_pair(*core->ep, a, &why) != Refusal::none) [[unlikely]]
+    return refuse(core, method, why);
   Buf operand, compare, result;
   if ((a.has_operand && !operand.acquire(p.buf, false)) || (a.has_compare() && !compare.acquire(p.compare, false)) ||
       (a.has_result() && !result.acquire(p.result, true))) [[unlikely]] {
@@ -82,9 +78,7 @@ PyObject* one_atomic(PyObject* self, const char* method, AtomicFamily family, co
       !convert_desc(core, p.result_desc, method, &of_result)) [[unlikely]] {
     return nullptr;
   }
-  if (p.count != nullptr && p.count != Py_None) {
-    if (!to_u64(p.count, &a.count, method, "count")) return nullptr;
-  }
+  if (p.count != nullptr && p.count != Py_None && !to_u64(p.count, &a.count, method, "count")) return nullptr;
   a.operand = {&of_operand, 1};
   a.compare = {&of_compare, 1};
   a.result = {&of_result, 1};
@@ -106,10 +100,7 @@ PyObject* list_atomic(EndpointCore* core, const char* method, AtomicFamily famil
   a.flags = flags.value_or(core->flags_of(call::flag_call(family)));
   a.message = message;
   if (!read_numbers(method, p.datatype, p.op, p.dest, &a) || !to_u64(p.data, &a.imm, method, "data")) return nullptr;
-  if (call::check_pair(*core->ep, a, &why) != Refusal::none) {
-    refuse(core, method, why);
-    return nullptr;
-  }
+  if (call::check_pair(*core->ep, a, &why) != Refusal::none) return refuse(core, method, why);
   BufList operand, compare, result;
   operand.datatype = compare.datatype = result.datatype = a.datatype;
   if ((a.has_operand && (!operand.acquire(core, p.iov, false, p.iov_count, method, a.size) ||
@@ -178,10 +169,9 @@ void register_atomic(Module& m) {
       [](uint32_t datatype, uint32_t op, uint32_t family) {
         static const nic::OpRules rules;
         const call::AtomicLimit a = call::atomic_limit(rules, nic::Limits{}, datatype, op, family);
-        return nb::make_tuple(a.count, a.size);
+        return std::pair(a.count, a.size);
       },
       nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
-      nb::sig("def atomic_valid(datatype: int, op: int, family: int) -> tuple[int, int]"),
       "Returns the default limit (elements of one call, bytes of one element); (0, size) if the operation does not\n"
       "exist for the datatype. EndpointCore.atomic_limit() returns an endpoint's own limit.");
 }

@@ -1,5 +1,6 @@
 // cpp/bind/av.cpp: address vectors as Python types.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind/objects.hpp"
@@ -32,8 +33,7 @@ void register_av(Module& m) {
           "remove_address",
           [](AddressVectorCore& a, uint64_t fi_addr) {
             check_usable(a, "address vector");
-            if (!a.av->remove(fi_addr))
-              raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+            if (!a.av->remove(fi_addr)) raise(fi_err::kEINVAL, "fi_addr ", fi_addr, " is not in the address vector");
           },
           nb::arg("fi_addr"))
       .def(
@@ -41,16 +41,16 @@ void register_av(Module& m) {
           [](AddressVectorCore& a, uint64_t fi_addr) {
             check_usable(a, "address vector");
             const auto found = a.av->lookup(fi_addr);
-            if (!found) raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
-            return nb::make_tuple(found->nic, found->pid, found->vni);
+            if (!found) raise(fi_err::kEINVAL, "fi_addr ", fi_addr, " is not in the address vector");
+            return std::tuple(found->nic, found->pid, found->vni);
           },
-          nb::arg("fi_addr"), nb::sig("def lookup_address(self, fi_addr: int) -> tuple[int, int, int]"))
+          nb::arg("fi_addr"))
       .def(
           "set_user_id_of",
           [](AddressVectorCore& a, uint64_t fi_addr, uint64_t user_id) {
             check_usable(a, "address vector");
             if (!a.av->set_user_id(fi_addr, user_id))
-              raise(fi_err::kEINVAL, "fi_addr " + std::to_string(fi_addr) + " is not in the address vector");
+              raise(fi_err::kEINVAL, "fi_addr ", fi_addr, " is not in the address vector");
           },
           nb::arg("fi_addr"), nb::arg("user_id"), "Completions report this number for the peer.")
       .def(

@@ -5,6 +5,7 @@
 #include <numpy/arrayobject.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -63,15 +64,12 @@ bool may_hold_objects(PyObject* memoryview) {
 }
 
 bool too_short(size_t wanted, size_t found) {
-  set_error(fi_err::kEINVAL,
-            "len is " + std::to_string(wanted) + " but the buffer has " + std::to_string(found) + " bytes");
-  return false;
+  return set_error(fi_err::kEINVAL, "len is ", wanted, " but the buffer has ", found, " bytes");
 }
 
 bool read_only_error(PyObject* obj) {
-  set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(obj)->tp_name +
-                                 ") is read-only and the call writes to it: give a writable one");
-  return false;
+  return set_error(fi_err::kEACCES, "the buffer (", Py_TYPE(obj)->tp_name,
+                   ") is read-only and the call writes to it: give a writable one");
 }
 
 bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
@@ -82,19 +80,12 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
     uint64_t offset = 0;
     if (!to_u64(second, &offset, "(region, offset)", "offset")) return false;
     uint64_t length = core->length - std::min(core->length, offset);
-    if (offset > core->length) {
-      set_error(fi_err::kEINVAL, "offset " + std::to_string(offset) + " passes the end of the region of " +
-                                     std::to_string(core->length) + " bytes");
-      return false;
-    }
-    if (core->region->closed()) {
-      set_error(fi_err::kEOPBADSTATE, "the region given as buffer is closed");
-      return false;
-    }
+    if (offset > core->length)
+      return set_error(fi_err::kEINVAL, "offset ", offset, " passes the end of the region of ", core->length, " bytes");
+    if (core->region->closed()) return set_error(fi_err::kEOPBADSTATE, "the region given as buffer is closed");
     if (core->region->buffers().size() != 1) {
-      set_error(fi_err::kEINVAL, "(region, offset) needs a region of one buffer; this one has " +
-                                     std::to_string(core->region->buffers().size()) + ": give the buffers themselves");
-      return false;
+      return set_error(fi_err::kEINVAL, "(region, offset) needs a region of one buffer; this one has ",
+                       core->region->buffers().size(), ": give the buffers themselves");
     }
     if (length_arg != nullptr && length_arg != Py_None) {
       uint64_t n = 0;
@@ -119,8 +110,7 @@ bool bare_pair(PyObject* tuple, Buf* out, PyObject* length_arg) {
     char text[128];
     std::snprintf(text, sizeof(text), "%llu B from address 0x%llx pass the end of the address space",
                   static_cast<unsigned long long>(length), static_cast<unsigned long long>(address));
-    set_error(fi_err::kEINVAL, text);
-    return false;
+    return set_error(fi_err::kEINVAL, text);
   }
   out->data = reinterpret_cast<std::byte*>(address);
   out->length = length;
@@ -135,10 +125,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
   PyTypeObject* type = Py_TYPE(obj);
   if (type == g_mr_slice_type) {
     const auto* slice = nb::inst_ptr<MrSlice>(obj);
-    if (slice->core->region->closed()) {
-      set_error(fi_err::kEOPBADSTATE, "the region of this slice is closed");
-      return false;
-    }
+    if (slice->core->region->closed()) return set_error(fi_err::kEOPBADSTATE, "the region of this slice is closed");
     data = slice->data;
     length = slice->length;
     readonly = slice->core->readonly;
@@ -164,10 +151,8 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     if (owner != obj) length_arg = nullptr;  // (region, offset) has used the length
   } else if (PyObject_TypeCheck(obj, g_mr_type)) {
     auto* core = nb::inst_ptr<MemoryRegionCore>(obj);
-    if (core->region->closed() || core->region->buffers().size() != 1) {
-      set_error(fi_err::kEINVAL, "this region cannot be used as a buffer: it is closed or has several buffers");
-      return false;
-    }
+    if (core->region->closed() || core->region->buffers().size() != 1)
+      return set_error(fi_err::kEINVAL, "this region cannot be used as a buffer: it is closed or has several buffers");
     data = reinterpret_cast<std::byte*>(core->region->buffers()[0].local_addr);
     length = core->length;
     readonly = core->readonly;
@@ -187,10 +172,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
     } else {
       // weft.buffers, in Python, handles the other protocols and makes the text of every refusal.
       PyErr_Clear();
-      if (g_buffer_hook == nullptr) {
-        PyErr_Format(PyExc_TypeError, "%s is not a buffer", type->tp_name);
-        return false;
-      }
+      if (g_buffer_hook == nullptr) return type_error("%s is not a buffer", type->tp_name);
       PyObject* r = PyObject_CallFunctionObjArgs(g_buffer_hook, obj, writable ? Py_True : Py_False, nullptr);
       if (r == nullptr) return false;
       unsigned long long address = 0, n = 0;
@@ -228,87 +210,61 @@ namespace {
 
 constexpr uint8_t kBytes = 254, kOther = 255;
 
+// How the libraries name an element type: NumPy by a number, many by a name, memoryview and array.array by a letter of
+// the struct module, in this machine's sizes. Bytes (uint8) fit every datatype.
+struct TypeNames {
+  int numpy;  // -1: a type of ml_dtypes
+  std::string_view name;
+  char letter;
+  nic::Datatype datatype;
+};
+static_assert(sizeof(long) == 8);
+using nic::Datatype;
+constexpr TypeNames kTypes[] = {
+    {NPY_BYTE, "int8", 'b', Datatype::int8},
+    {NPY_SHORT, "int16", 'h', Datatype::int16},
+    {NPY_USHORT, "uint16", 'H', Datatype::uint16},
+    {NPY_INT, "int32", 'i', Datatype::int32},
+    {NPY_UINT, "uint32", 'I', Datatype::uint32},
+    {NPY_LONG, "int64", 'l', Datatype::int64},
+    {NPY_LONGLONG, "int64", 'q', Datatype::int64},
+    {NPY_ULONG, "uint64", 'L', Datatype::uint64},
+    {NPY_ULONGLONG, "uint64", 'Q', Datatype::uint64},
+    {NPY_HALF, "float16", 'e', Datatype::float16},
+    {NPY_FLOAT, "float32", 'f', Datatype::float32},
+    {NPY_DOUBLE, "float64", 'd', Datatype::float64},
+    {NPY_LONGDOUBLE, {}, 0, Datatype::long_double},
+    {NPY_CFLOAT, "complex64", 0, Datatype::float_complex},
+    {NPY_CDOUBLE, "complex128", 0, Datatype::double_complex},
+    {NPY_CLONGDOUBLE, {}, 0, Datatype::long_double_complex},
+    {-1, "bfloat16", 0, Datatype::bfloat16},
+    {-1, "float8_e4m3fn", 0, Datatype::fp8_e4m3},
+    {-1, "float8_e5m2", 0, Datatype::fp8_e5m2},
+};
+template <typename Wanted>
+constexpr uint8_t datatype_where(uint8_t other, Wanted&& wanted) {
+  const auto* const found = std::find_if(std::begin(kTypes), std::end(kTypes), wanted);
+  return found == std::end(kTypes) ? other : static_cast<uint8_t>(found->datatype);
+}
+
+constexpr auto kOfNumpy = [] {
+  std::array<uint8_t, NPY_NTYPES_LEGACY> all{};
+  for (int type = 0; type < NPY_NTYPES_LEGACY; ++type) {
+    const bool bytes = type == NPY_UBYTE || type == NPY_VOID || type == NPY_STRING;
+    all[static_cast<size_t>(type)] =
+        datatype_where(bytes ? kBytes : kOther, [=](const TypeNames& one) { return one.numpy == type; });
+  }
+  return all;
+}();
 // HOT.
 uint8_t datatype_of_numpy(int type) {
-  using nic::Datatype;
-  const auto number = [](Datatype datatype) { return static_cast<uint8_t>(datatype); };
-  switch (type) {
-    case NPY_BYTE:
-      return number(Datatype::int8);
-    case NPY_SHORT:
-      return number(Datatype::int16);
-    case NPY_USHORT:
-      return number(Datatype::uint16);
-    case NPY_INT:
-      return number(Datatype::int32);
-    case NPY_UINT:
-      return number(Datatype::uint32);
-    case NPY_LONG:
-    case NPY_LONGLONG:
-      return number(Datatype::int64);
-    case NPY_ULONG:
-    case NPY_ULONGLONG:
-      return number(Datatype::uint64);
-    case NPY_HALF:
-      return number(Datatype::float16);
-    case NPY_FLOAT:
-      return number(Datatype::float32);
-    case NPY_DOUBLE:
-      return number(Datatype::float64);
-    case NPY_LONGDOUBLE:
-      return number(Datatype::long_double);
-    case NPY_CFLOAT:
-      return number(Datatype::float_complex);
-    case NPY_CDOUBLE:
-      return number(Datatype::double_complex);
-    case NPY_CLONGDOUBLE:
-      return number(Datatype::long_double_complex);
-    case NPY_UBYTE:
-    case NPY_VOID:
-    case NPY_STRING:
-      return kBytes;
-    default:  // among them the types of ml_dtypes, which have names
-      return kOther;
-  }
+  return static_cast<size_t>(type) < kOfNumpy.size() ? kOfNumpy[static_cast<size_t>(type)] : kOther;
 }
-
 uint8_t datatype_of_name(std::string_view name) {
-  using nic::Datatype;
-  static constexpr std::pair<std::string_view, Datatype> kNames[] = {
-      {"int8", Datatype::int8},
-      {"int16", Datatype::int16},
-      {"uint16", Datatype::uint16},
-      {"int32", Datatype::int32},
-      {"uint32", Datatype::uint32},
-      {"int64", Datatype::int64},
-      {"uint64", Datatype::uint64},
-      {"float16", Datatype::float16},
-      {"float32", Datatype::float32},
-      {"float64", Datatype::float64},
-      {"complex64", Datatype::float_complex},
-      {"complex128", Datatype::double_complex},
-      {"bfloat16", Datatype::bfloat16},
-      {"float8_e4m3fn", Datatype::fp8_e4m3},
-      {"float8_e5m2", Datatype::fp8_e5m2},
-  };
-  for (const auto& [known, datatype] : kNames) {
-    if (known == name) return static_cast<uint8_t>(datatype);
-  }
-  return name == "uint8" ? kBytes : kOther;
+  return datatype_where(name == "uint8" ? kBytes : kOther, [=](const TypeNames& one) { return one.name == name; });
 }
-
-// The element type of memoryview and array.array: a letter of the struct module, in this machine's sizes.
 uint8_t datatype_of_letter(std::string_view format) {
-  using nic::Datatype;
-  static_assert(sizeof(long) == 8);
-  static constexpr std::pair<char, Datatype> kLetters[] = {
-      {'b', Datatype::int8},   {'h', Datatype::int16},   {'H', Datatype::uint16},  {'i', Datatype::int32},
-      {'I', Datatype::uint32}, {'l', Datatype::int64},   {'L', Datatype::uint64},  {'q', Datatype::int64},
-      {'Q', Datatype::uint64}, {'e', Datatype::float16}, {'f', Datatype::float32}, {'d', Datatype::float64}};
-  for (const auto& [letter, datatype] : kLetters) {
-    if (format.size() == 1 && format[0] == letter) return static_cast<uint8_t>(datatype);
-  }
-  return kBytes;
+  return datatype_where(kBytes, [=](const TypeNames& one) { return format == std::string_view(&one.letter, 1); });
 }
 
 // The text of an attribute, "torch.float32" without the module's name; empty if there is none.
@@ -343,14 +299,11 @@ std::string attribute(PyObject* obj, const char* name) {
   if (found == datatype || found == kBytes) return true;
   const uint64_t size = datatype < nic::kDatatypeCount ? nic::datatype_size(static_cast<nic::Datatype>(datatype)) : 0;
   if (has == "bool" && size == 1) return true;
-  set_error(fi_err::kEINVAL,
-            std::string(method) + ": " + name + " has elements of type " + has + ", and the datatype is " +
-                call::datatype_name(datatype) +
-                "\n  rule: elements are taken as they are in memory, never converted\n  try: " +
-                (found == kOther ? std::string() : "datatype=fi." + call::datatype_name(found) + ", or ") +
-                "array.astype(fi.dtype_of(fi." + call::datatype_name(datatype) +
-                ")); array.view('u1') for the bytes as they are");
-  return false;
+  return set_error(
+      fi_err::kEINVAL, method, ": ", name, " has elements of type ", has, ", and the datatype is ",
+      call::datatype_name(datatype), "\n  rule: elements are taken as they are in memory, never converted\n  try: ",
+      (found == kOther ? std::string() : "datatype=fi." + call::datatype_name(found) + ", or "),
+      "array.astype(fi.dtype_of(fi.", call::datatype_name(datatype), ")); array.view('u1') for the bytes as they are");
 }
 
 }  // namespace
@@ -370,8 +323,7 @@ bool fits_datatype(const char* method, const char* name, PyObject* obj, uint64_t
 bool Buf::acquire_host(PyObject* obj, bool writable) {
   if (!acquire(obj, writable)) return false;
   if (iface == mem::kHmemSystem) return !bare || length == 0 || bare_is_there(*this, "a call", writable);
-  set_error(fi_err::kEINVAL, std::string(Py_TYPE(obj)->tp_name) + " is device memory: give host memory");
-  return false;
+  return set_error(fi_err::kEINVAL, Py_TYPE(obj)->tp_name, " is device memory: give host memory");
 }
 
 bool bare_is_there(const Buf& buf, const char* method, bool writable) {
@@ -380,8 +332,7 @@ bool bare_is_there(const Buf& buf, const char* method, bool writable) {
   why.local = local_of(buf);
   why.use = writable ? call::LocalUse::result : call::LocalUse::source;
   why.set(nic::Refusal::no_page);
-  set_error(fi_err::kEFAULT, call::explain_local(method, why));
-  return false;
+  return set_error(fi_err::kEFAULT, call::explain_local(method, why));
 }
 
 bool find_device(DomainBox& box, const Buf& buf, const char* method, std::optional<mem::DeviceMemory>* found) {
@@ -389,8 +340,7 @@ bool find_device(DomainBox& box, const Buf& buf, const char* method, std::option
   call::Why why;
   const auto r = call::find_device(*box.domain->nic(), box.config.hmem, local_of(buf), found, &why);
   if (r == nic::Refusal::none) return true;
-  set_error(kErrnos[static_cast<size_t>(r)], call::explain_local(method, why));
-  return false;
+  return set_error(kErrnos[static_cast<size_t>(r)], call::explain_local(method, why));
 }
 
 PyObject* Buf::hold() const {
@@ -405,8 +355,7 @@ void register_buffers(Module& m) {
   m.def(
       "set_buffer_hook",
       [](nb::object f) {
-        Py_XDECREF(g_buffer_hook);
-        g_buffer_hook = f.release().ptr();
+        keep(g_buffer_hook, std::move(f));
         find_ctypes();
       },
       nb::arg("f"),

@@ -4,7 +4,7 @@
 // never under a lock of the cache or inside a memory hook.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/tuple.h>
 
 #include "bind/common.hpp"
 #include "mem/maps.hpp"
@@ -25,6 +25,11 @@ struct CacheRef {
 const mem::RegistrationCache::Ref& ref_of(const CacheRef& r) {
   if (!r.ref) raise(fi_err::kEOPBADSTATE, "the mapping was released");
   return r.ref;
+}
+
+template <auto kField>
+auto field_of(const CacheRef& r) {
+  return (*ref_of(r)).*kField;
 }
 
 // weft.fi.MemMonitor. Errors of its unsubscribe() are printed, because the cache has no caller to raise them to.
@@ -117,23 +122,35 @@ mem::CachedMapping resolve_in_python(nb::handle resolve, uint64_t address, uint6
 void register_cache(Module& m) {
   Class<CacheRef>(m, "CacheRef",
                   "The result of a look-up in the registration cache. The mapping is held until release().")
-      .def_prop_ro(
-          "address", [](const CacheRef& r) { return ref_of(r)->address; }, "The first address of the mapping.")
-      .def_prop_ro(
-          "length", [](const CacheRef& r) { return ref_of(r)->length; }, "Length of the mapping in bytes.")
-      .def_prop_ro("iface", [](const CacheRef& r) { return ref_of(r)->iface; })
-      .def_prop_ro("device", [](const CacheRef& r) { return ref_of(r)->device; })
-      .def_prop_ro(
-          "buffer_id", [](const CacheRef& r) { return ref_of(r)->buffer_id; },
-          "Identity of the allocation or file behind the mapping; 0 if there is none.")
-      .def_prop_ro(
-          "user", [](const CacheRef& r) { return ref_of(r)->user; },
-          "For the resolver's own use; of a file the offset in the file.")
-      .def_prop_ro(
-          "host_access", [](const CacheRef& r) { return ref_of(r)->host_access; },
-          "True if the processor can read the memory.")
-      .def_prop_ro(
-          "persistent", [](const CacheRef& r) { return ref_of(r)->persistent; }, "True for a shared mapping of a file.")
+      .def(
+          "__init__",
+          [](CacheRef* self, PyNic& nic, uint64_t address, uint64_t length, uint32_t iface, uint64_t device,
+             nb::handle resolve) {
+            const auto box = box_of(nic);
+            new (self) CacheRef{
+                box, box->host->cache().search(address, length, iface, device, [&](uint64_t at, uint64_t bytes) {
+                  return resolve.is_none() ? resolve_plainly(iface, at, bytes) : resolve_in_python(resolve, at, bytes);
+                })};
+          },
+          nb::arg("nic"), nb::arg("address"), nb::arg("length"), nb::arg("iface") = 0, nb::arg("device") = 0,
+          nb::arg("resolve").none() = nb::none(),
+          nb::sig("def __init__(self, nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: "
+                  "Callable[[int, int], dict[str, int]] | None = None) -> None"),
+          "Looks up the mapping that contains the range: in the cache, or resolved now.\n\n"
+          "resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's "
+          "own "
+          "resolver.")
+      .def_prop_ro("address", &field_of<&mem::CachedMapping::address>, "The first address of the mapping.")
+      .def_prop_ro("length", &field_of<&mem::CachedMapping::length>, "Length of the mapping in bytes.")
+      .def_prop_ro("iface", &field_of<&mem::CachedMapping::iface>)
+      .def_prop_ro("device", &field_of<&mem::CachedMapping::device>)
+      .def_prop_ro("buffer_id", &field_of<&mem::CachedMapping::buffer_id>,
+                   "Identity of the allocation or file behind the mapping; 0 if there is none.")
+      .def_prop_ro("user", &field_of<&mem::CachedMapping::user>,
+                   "For the resolver's own use; of a file the offset in the file.")
+      .def_prop_ro("host_access", &field_of<&mem::CachedMapping::host_access>,
+                   "True if the processor can read the memory.")
+      .def_prop_ro("persistent", &field_of<&mem::CachedMapping::persistent>, "True for a shared mapping of a file.")
       .def_prop_ro(
           "cached", [](const CacheRef& r) { return ref_of(r).cached(); }, "True if the mapping is in the cache.")
       .def_prop_ro(
@@ -146,29 +163,9 @@ void register_cache(Module& m) {
       });
 
   m.def(
-      "cache_search",
-      [](PyNic& nic, uint64_t address, uint64_t length, uint32_t iface, uint64_t device, nb::handle resolve) {
-        auto box = box_of(nic);
-        auto found = std::make_unique<CacheRef>();
-        found->box = box;
-        found->ref = translating([&] {
-          return box->host->cache().search(address, length, iface, device, [&](uint64_t at, uint64_t bytes) {
-            return resolve.is_none() ? resolve_plainly(iface, at, bytes) : resolve_in_python(resolve, at, bytes);
-          });
-        });
-        return found;
-      },
-      nb::arg("nic"), nb::arg("address"), nb::arg("length"), nb::arg("iface") = 0, nb::arg("device") = 0,
-      nb::arg("resolve").none() = nb::none(),
-      nb::sig("def cache_search(nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: "
-              "Callable[[int, int], dict[str, int]] | None = None) -> CacheRef"),
-      "Returns the mapping that contains the range: from the cache, or resolved now.\n\n"
-      "resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's own "
-      "resolver.");
-  m.def(
       "cache_notify",
       [](PyNic& nic, uint32_t iface, uint64_t address, uint64_t length) {
-        return translating([&] { return cache_of(nic).notify(iface, address, length); });
+        return cache_of(nic).notify(iface, address, length);
       },
       nb::arg("nic"), nb::arg("iface"), nb::arg("address"), nb::arg("length"),
       "Reports that memory has changed. Returns the number of entries removed.");
@@ -181,7 +178,7 @@ void register_cache(Module& m) {
       [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
         std::shared_ptr<mem::Monitor> made;
         if (!monitor.is_none()) made = std::make_shared<PythonMonitor>(std::move(monitor), name);
-        translating([&] { cache_of(nic).import_monitor(iface, std::move(made)); });
+        cache_of(nic).import_monitor(iface, std::move(made));
       },
       nb::arg("nic"), nb::arg("iface"), nb::arg("monitor").none(), nb::arg("name"),
       "Sets the application's monitor of an interface's memory; None: back to the NIC's own monitor, if there is one.");
@@ -218,27 +215,16 @@ void register_cache(Module& m) {
       "probe_monitor",
       [](const std::string& name) {
         std::string why;
-        const auto monitor = translating([&] { return mem::make_system_monitor(name); });
+        const auto monitor = mem::make_system_monitor(name);
         const bool works = monitor != nullptr && monitor->available(&why);
-        return nb::make_tuple(monitor == nullptr ? std::string("disabled") : std::string(monitor->name()), works, why);
+        return std::tuple(std::string(monitor == nullptr ? "disabled" : monitor->name()), works, why);
       },
-      nb::arg("name"), nb::sig("def probe_monitor(name: str) -> tuple[str, bool, str]"),
+      nb::arg("name"),
       "Returns (name, whether it works here, why not) of a monitor. The empty name is this machine's default.");
-  m.def(
-      "first_not_persistent",
-      [](uint64_t address, uint64_t length) {
-        return translating([&] { return mem::first_not_persistent(address, length); });
-      },
-      nb::arg("address"), nb::arg("length"),
-      nb::sig("def first_not_persistent(address: int, length: int) -> int | None"),
-      "Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.");
-  m.def(
-      "first_not_writable",
-      [](uint64_t address, uint64_t length) {
-        return translating([&] { return mem::first_not_writable(address, length); });
-      },
-      nb::arg("address"), nb::arg("length"), nb::sig("def first_not_writable(address: int, length: int) -> int | None"),
-      "Returns the first address of the range that is not mapped for writing; None if all of it is.");
+  m.def("first_not_persistent", &mem::first_not_persistent, nb::arg("address"), nb::arg("length"),
+        "Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.");
+  m.def("first_not_writable", &mem::first_not_writable, nb::arg("address"), nb::arg("length"),
+        "Returns the first address of the range that is not mapped for writing; None if all of it is.");
 }
 
 }  // namespace weft::bind

@@ -2,6 +2,7 @@
 #include <nanobind/stl/array.h>
 
 #include "bind/ofi_queue.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "nic/client_memory.hpp"
 
@@ -26,18 +27,16 @@ PyType_Slot g_page_slots[] = {{Py_bf_getbuffer, slot<page_getbuffer>()}, {0, nul
 
 bool cntr_usable(CounterCore* core) {
   if (!core->closed && core->box && !core->box->forked()) return true;
-  set_error(fi_err::kEOPBADSTATE, "the counter is closed, or belongs to the parent process");
-  return false;
+  return set_error(fi_err::kEOPBADSTATE, "the counter is closed, or belongs to the parent process");
 }
 
 // False with an error set: the client's memory was missing when the NIC wrote the counter back.
 bool buffer_is_there(const CounterCore* core) {
   if (core->counter->memory() == nullptr || !core->counter->memory()->take_fault()) [[likely]]
     return true;
-  set_error(fi_err::kEFAULT,
-            "the NIC could not write the counter back: its buffer has no memory behind it any more\n"
-            "  try: keep the buffer while the counter is open, or set another one");
-  return false;
+  return set_error(fi_err::kEFAULT,
+                   "the NIC could not write the counter back: its buffer has no memory behind it any more\n"
+                   "  try: keep the buffer while the counter is open, or set another one");
 }
 
 uint64_t read_now(const CounterCore* core, bool errors) {
@@ -55,8 +54,7 @@ PyObject* lib_read(const OfiCntr& c, const char* name, uint64_t (*ofi::CntrOps::
   const auto call = ofi::op(c.get()->ops, which);
   if (call != nullptr) [[likely]]
     return number(call(c.get()));
-  (void)ofi_missing(name);
-  return nullptr;
+  return ofi_missing(name);
 }
 
 // Looks again and again instead of calling fi_cntr_wait, which no signal interrupts: in some providers
@@ -67,23 +65,17 @@ PyObject* lib_wait(const std::shared_ptr<OfiCntr> c, uint64_t threshold, uint64_
     if (!ofi_usable(c->h, "cntr.wait", "counter")) return nullptr;
     const auto read = ofi::op(c->get()->ops, &ofi::CntrOps::read);
     const auto readerr = ofi::op(c->get()->ops, &ofi::CntrOps::readerr);
-    if (read == nullptr || readerr == nullptr) {
-      (void)ofi_missing("cntr.wait");
-      return nullptr;
-    }
+    if (read == nullptr || readerr == nullptr) return ofi_missing("cntr.wait");
     if (read(c->get()) >= threshold) Py_RETURN_NONE;
     const uint64_t now_failed = readerr(c->get());
     if (first) failures = now_failed;
     if (now_failed != failures) {
-      set_error(fi_err::kEAVAIL,
-                "cntr.wait: an operation failed: readerr() counts failures, the completion queue has "
-                "its entry");
-      return nullptr;
+      return set_error(fi_err::kEAVAIL,
+                       "cntr.wait: an operation failed: readerr() counts failures, the completion queue has "
+                       "its entry");
     }
-    if (slice_ms(deadline) == 0) {
-      set_error(fi_err::kETIMEDOUT, "cntr.wait: the counter has not reached the threshold within the timeout");
-      return nullptr;
-    }
+    if (slice_ms(deadline) == 0)
+      return set_error(fi_err::kETIMEDOUT, "cntr.wait: the counter has not reached the threshold within the timeout");
     rest();
     if (PyErr_CheckSignals() != 0) return nullptr;
   }
@@ -129,21 +121,16 @@ void change(CounterCore& c, const char* call, nb::handle value) {
   const uint64_t n = number_of(value, call, "value");
   const uint64_t max = errors ? c.counter->limits().errors_max : c.counter->limits().value_max;
   if (n > max) {
-    raise(errors ? c.errors_errno : c.value_errno, std::string(call) + ": value " + std::to_string(n) +
-                                                       "\n  rule: at most " + std::to_string(max) +
-                                                       ", the largest that the counter holds");
+    raise(errors ? c.errors_errno : c.value_errno, call, ": value ", n, "\n  rule: at most ", max,
+          ", the largest that the counter holds");
   }
   (c.counter.get()->*here)(n);
   run_triggers(*c.box);
 }
 
-Signature g_wait_sig{"wait", {"threshold", "timeout"}, 2, 1, {}};
-
-PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
+PyObject* cntr_wait(PyObject* self, PyObject* (&a)[2]) {
   uint64_t threshold = 0, deadline;
-  if (!parse(g_wait_sig, args, nargs, kwnames, a) || !to_u64(a[0], &threshold, "cntr.wait", "threshold") ||
-      !deadline_of(a[1], &deadline, "cntr.wait")) {
+  if (!to_u64(a[0], &threshold, "cntr.wait", "threshold") || !deadline_of(a[1], &deadline, "cntr.wait")) {
     return nullptr;
   }
   auto* core = nb::inst_ptr<CounterCore>(self);
@@ -153,9 +140,8 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   const auto keep = core->box;
   const uint64_t max = counter->limits().value_max;
   if (threshold > max) {
-    set_error(core->threshold_errno, "cntr.wait: threshold " + std::to_string(threshold) + "\n  rule: at most " +
-                                         std::to_string(max) + ", the largest value that the counter reaches");
-    return nullptr;
+    return set_error(core->threshold_errno, "cntr.wait: threshold ", threshold, "\n  rule: at most ", max,
+                     ", the largest value that the counter reaches");
   }
   nic::ClientMemory* const memory = counter->memory();
   const uint64_t errors = counter->errors();
@@ -174,16 +160,13 @@ PyObject* cntr_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
   if (!buffer_is_there(core)) return nullptr;
   if (counter->value() >= threshold) Py_RETURN_NONE;
   if (counter->errors() != errors) {
-    set_error(fi_err::kEAVAIL, "an operation that the counter counts failed: its entry is in the completion queue");
-  } else {
-    set_error(fi_err::kETIMEDOUT, "the counter is at " + std::to_string(counter->value()) + " of " +
-                                      std::to_string(threshold) + " at the timeout" +
-                                      (errors == 0 ? std::string()
-                                                   : ", and " + std::to_string(errors) +
-                                                         " operations had failed before: see readerr() and the "
-                                                         "completion queue"));
+    return set_error(fi_err::kEAVAIL,
+                     "an operation that the counter counts failed: its entry is in the completion queue");
   }
-  return nullptr;
+  const std::string before =
+      ", and " + std::to_string(errors) + " operations had failed before: see readerr() and the completion queue";
+  return set_error(fi_err::kETIMEDOUT, "the counter is at ", counter->value(), " of ", threshold, " at the timeout",
+                   errors == 0 ? "" : before.c_str());
 }
 
 PyMethodDef g_cntr_methods[] = {
@@ -192,7 +175,7 @@ PyMethodDef g_cntr_methods[] = {
      "fi_cntr_read."},
     {"readerr", method<cntr_readerr>(), METH_NOARGS,
      "The number of failed events so far (fi_cntr_readerr).\n\nSource: fi_cntr(3) fi_cntr_readerr."},
-    {"wait", method<cntr_wait>(), METH_FASTCALL | METH_KEYWORDS,
+    {"wait", method<parsed<cntr_wait, "wait", "threshold! timeout">>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
      "timeout  seconds; None or negative: no limit.\n\n"
      "Raises TimedOut; Available if the error value changed during the wait. Source: fi_cntr(3) fi_cntr_wait."},
@@ -219,7 +202,7 @@ void set_wb_buffer(CounterCore& c, nb::handle buffer) {
   Buf buf;
   if (!buf.acquire(buffer.ptr(), true)) throw nb::python_error();
   if (buf.length < sizeof(uint64_t)) {
-    raise(fi_err::kEINVAL, "set_wb_buffer: a buffer of " + std::to_string(buf.length) + " bytes; the counter writes 8");
+    raise(fi_err::kEINVAL, "set_wb_buffer: a buffer of ", buf.length, " bytes; the counter writes 8");
   }
   std::optional<mem::DeviceMemory> device;
   if ((buf.iface != mem::kHmemSystem || (buf.bare && c.box->config.hmem)) &&
@@ -235,7 +218,7 @@ void set_wb_buffer(CounterCore& c, nb::handle buffer) {
 
 CounterPageCore get_mmio(CounterCore& c) {
   nic::ClientMemory& memory = memory_of(c);
-  CounterPageCore page{translating([&] { return memory.page(); }), c.counter, c.box};
+  CounterPageCore page{memory.page(), c.counter, c.box};
   c.box->domain->nic()->watch(c.counter);
   return page;
 }
@@ -243,7 +226,7 @@ CounterPageCore get_mmio(CounterCore& c) {
 }  // namespace
 
 const std::shared_ptr<OfiCntr>& ofi_counter(const CounterCore& core, const char* call) {
-  if (!core.lib) raise(fi_err::kEINVAL, std::string(call) + ": the counter is of Weft's NIC");
+  if (!core.lib) raise(fi_err::kEINVAL, call, ": the counter is of Weft's NIC");
   (void)ofi_open(OfiCore<OfiCntr>{core.lib}, call);
   return core.lib;
 }
@@ -267,7 +250,7 @@ void register_cntr(Module& m) {
             using Page = nic::CounterPage;
             if (offset != Page::kAddValue && offset != Page::kAddErrors && offset != Page::kResetValue &&
                 offset != Page::kResetErrors) {
-              raise(fi_err::kEINVAL, "offset " + std::to_string(offset) + ": the page has words at 0, 64, 128 and 192");
+              raise(fi_err::kEINVAL, "offset ", offset, ": the page has words at 0, 64, 128 and 192");
             }
             const auto counter = p.counter.lock();
             if (counter == nullptr) return;
@@ -286,7 +269,7 @@ void register_cntr(Module& m) {
             counter->counts_bytes = config.events == 1;
             std::shared_ptr<host::EventfdNotifier> notifier;
             if (config.wait_obj == kWaitFd) {
-              notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
+              notifier = std::make_shared<host::EventfdNotifier>();
               counter->event.set_notifier(notifier);
             }
             if (config.client_memory) {

@@ -257,7 +257,7 @@ void register_collective(Module& m) {
             config.block = block;
             config.asks = asks;
             call::take_rules(*ep.ep, &config);
-            const auto group = translating([&] { return ep.ep->join(std::move(config)); });
+            const auto group = ep.ep->join(std::move(config));
             new (self) GroupCore{ep.box, ep.ep, group};
           },
           nb::arg("ep"), nb::arg("members"), nb::arg("member"), nb::arg("names"), nb::arg("name"), nb::arg("key"),

@@ -13,20 +13,18 @@ namespace {
 PyObject* g_error_factory = nullptr;
 }  // namespace
 
-void set_error(int fi_code, const std::string& message) {
+Failed set_error(int fi_code, std::span<const Part> parts) {
+  std::string message;
+  for (const Part& part : parts) message += part.text;
   if (g_error_factory == nullptr) {
     PyErr_Format(PyExc_OSError, "[fi %d] %s", fi_code, message.c_str());
-    return;
+    return {};
   }
   PyObject* e = PyObject_CallFunction(g_error_factory, "is", fi_code, message.c_str());
-  if (e == nullptr) return;
+  if (e == nullptr) return {};
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(e)), e);
   Py_DECREF(e);
-}
-
-void raise(int fi_code, const std::string& message) {
-  set_error(fi_code, message);
-  throw nb::python_error();
+  return {};
 }
 
 // ---- forks ---------------------------------------------------------------------------------------------------------
@@ -111,13 +109,16 @@ PyObject* none_or(PyObject* o) {
 }
 
 void register_errors(Module& m) {
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error& e) {
+      set_error(e.fi_code(), e.what());
+    }
+  });
   m.def(
-      "set_error_factory",
-      [](nb::object f) {
-        Py_XDECREF(g_error_factory);
-        g_error_factory = f.release().ptr();
-      },
-      nb::arg("f"), nb::sig("def set_error_factory(f: Callable[[int, str], BaseException]) -> None"),
+      "set_error_factory", [](nb::object f) { keep(g_error_factory, std::move(f)); }, nb::arg("f"),
+      nb::sig("def set_error_factory(f: Callable[[int, str], BaseException]) -> None"),
       "Registers the function (FI_ code, message) -> exception that makes every exception raised here.");
 }
 

@@ -10,8 +10,10 @@
 #include <nanobind/stl/string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <concepts>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,17 +69,49 @@ constexpr uint64_t kReleaseGilBytes = 131072;
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
-// Sets the Python exception that weft.errors makes from (FI_ code, message).
-void set_error(int fi_code, const std::string& message);
-[[noreturn]] void raise(int fi_code, const std::string& message);  // for nanobind functions
-
-template <typename F>
-auto translating(F&& f) -> decltype(f()) {
-  try {
-    return f();
-  } catch (const Error& e) {
-    raise(e.fi_code(), e.what());
+// What a function of the binding returns after an error was set: false, or null.
+struct Failed {
+  template <std::same_as<bool> B>
+  operator B() const noexcept {  // NOLINT: implicit, as below
+    return false;
   }
+  template <typename T>
+  operator T*() const noexcept {
+    return nullptr;
+  }
+};
+
+// A part of a message: a text, or a number.
+struct Part {
+  template <typename T>
+  Part(const T& value) {  // NOLINT: implicit
+    if constexpr (std::integral<T>) {
+      text = std::to_string(value);
+    } else {
+      text = value;
+    }
+  }
+  std::string text;
+};
+
+// Sets a TypeError, as PyErr_Format() does.
+template <typename... Values>
+[[gnu::cold]] Failed type_error(const char* format, Values... values) {
+  PyErr_Format(PyExc_TypeError, format, values...);
+  return {};
+}
+// Sets the Python exception that weft.errors makes from (FI_ code, message). The message is the parts in a row.
+Failed set_error(int fi_code, std::span<const Part> parts);
+template <typename... Parts>
+[[gnu::cold]] Failed set_error(int fi_code, const Parts&... parts) {
+  const Part all[]{parts...};
+  return set_error(fi_code, std::span<const Part>(all));
+}
+// The same for nanobind functions.
+template <typename... Parts>
+[[noreturn, gnu::cold]] void raise(int fi_code, const Parts&... parts) {
+  set_error(fi_code, parts...);
+  throw nb::python_error();
 }
 
 // ---- the process ---------------------------------------------------------------------------------------------------
@@ -405,8 +439,24 @@ inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* n
 }
 
 PyObject* none_or(PyObject* o);
+// Sets an object that lives until the process ends, or the next one takes its place.
+inline void keep(PyObject*& place, nb::object object) {
+  Py_XDECREF(std::exchange(place, object.release().ptr()));
+}
 
-PyObject* interned(const char* name);
+// A text as an argument of a template.
+template <size_t N>
+struct Text {
+  consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }  // NOLINT: implicit
+  char text[N]{};
+};
+
+// The text as a Python object, borrowed.
+template <Text kName>
+PyObject* interned() {
+  static PyObject* const name = PyUnicode_InternFromString(kName.text);
+  return name;
+}
 // Calls a method of a Python subclass with the same arguments.
 PyObject* forward(PyObject* self, PyObject* name, PyObject* const* args = nullptr, Py_ssize_t nargs = 0,
                   PyObject* kwnames = nullptr);

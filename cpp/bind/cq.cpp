@@ -91,14 +91,10 @@ PyObject* make_entry(int format, const nic::CqEntry& e) {
 
 bool cq_usable(CompletionQueueCore* self, const char* call) {
   if (self->lib) return ofi_usable(self->lib->h, call, kCqName);
-  if (self->closed || !self->box) {
-    set_error(fi_err::kEOPBADSTATE, "the completion queue is closed");
-    return false;
-  }
+  if (self->closed || !self->box) return set_error(fi_err::kEOPBADSTATE, "the completion queue is closed");
   if (self->box->forked()) {
-    set_error(fi_err::kEOPBADSTATE,
-              "this completion queue belongs to the parent process: a forked child opens its own fabric");
-    return false;
+    return set_error(fi_err::kEOPBADSTATE,
+                     "this completion queue belongs to the parent process: a forked child opens its own fabric");
   }
   return true;
 }
@@ -114,14 +110,12 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   }
   if (n == 0 && !error_waits && self->cq->overrun) {
     set_error(
-        fi_err::kEOVERRUN,
-        std::string("the completion queue has overrun: it holds ") + std::to_string(self->cq->capacity()) +
-            " entries, " +
-            (self->cq->may_overrun
-                 ? "peers wrote more with data than the application read, and under RM_DISABLED they are not held back"
-                 : "and there was no memory for one more") +
-            "; what came later is lost, and nothing comes any more\n"
-            "  try: a larger queue that is read more often, or resource_mgmt=fi.RM_ENABLED");
+        fi_err::kEOVERRUN, "the completion queue has overrun: it holds ", self->cq->capacity(), " entries, ",
+        (self->cq->may_overrun
+             ? "peers wrote more with data than the application read, and under RM_DISABLED they are not held back"
+             : "and there was no memory for one more"),
+        "; what came later is lost, and nothing comes any more\n"
+        "  try: a larger queue that is read more often, or resource_mgmt=fi.RM_ENABLED");
     return -1;
   }
   if (n == 0 && error_waits) {
@@ -206,8 +200,6 @@ PyObject* read_up_to(CompletionQueueCore* self, const char* call, size_t count, 
 
 Signature g_read_sig{"read", {"count"}, 1, 0, {}};
 Signature g_readfrom_sig{"readfrom", {"count"}, 1, 0, {}};
-Signature g_sread_sig{"sread", {"count", "cond", "timeout"}, 3, 0, {}};
-Signature g_sreadfrom_sig{"sreadfrom", {"count", "cond", "timeout"}, 3, 0, {}};
 
 PyObject* read_common(PyObject* self, Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
                       bool with_source) {
@@ -240,19 +232,16 @@ PyObject* lib_sread(CompletionQueueCore* core, const char* call, size_t count, u
   }
 }
 
-PyObject* sread_common(PyObject* self, Signature& s, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames,
-                       bool with_source) {
-  PyObject* a[3];
+template <bool with_source>
+PyObject* cq_sread(PyObject* self, PyObject* (&a)[3]) {
+  constexpr const char* call = with_source ? "sreadfrom" : "sread";
   uint64_t count = kReadMax, deadline, threshold = 0;
-  if (!parse(s, args, nargs, kwnames, a) || !to_u64(a[0], &count, "cq.sread", "count") ||
-      !deadline_of(a[2], &deadline, "cq.sread")) {
-    return nullptr;
-  }
+  if (!to_u64(a[0], &count, "cq.sread", "count") || !deadline_of(a[2], &deadline, "cq.sread")) return nullptr;
   const bool chosen = a[1] != nullptr && a[1] != Py_None;  // FI_CQ_COND_THRESHOLD
   if (chosen && !to_u64(a[1], &threshold, "cq.sread", "cond")) return nullptr;
   auto* core = nb::inst_ptr<CompletionQueueCore>(self);
-  if (!cq_usable(core, s.method)) return nullptr;
-  if (core->lib) return lib_sread(core, s.method, count, threshold, deadline, with_source);
+  if (!cq_usable(core, call)) return nullptr;
+  if (core->lib) return lib_sread(core, call, count, threshold, deadline, with_source);
   if (!chosen) threshold = 1;
   nic::Domain* domain = core->box->domain.get();
   const auto cq = core->cq;
@@ -266,27 +255,14 @@ PyObject* sread_common(PyObject* self, Signature& s, PyObject* const* args, Py_s
       return cq->unread() >= threshold || cq->error_waits() || cq->overrun;
     });
     if (r < 0) return nullptr;
-    if (!cq_usable(core, s.method)) return nullptr;  // another thread has closed the queue
+    if (!cq_usable(core, call)) return nullptr;  // another thread has closed the queue
     CqRoom entries;
     const Py_ssize_t n = take(core, entries.data(), std::min<size_t>(count, kReadMax));
     if (n < 0) return nullptr;
     if (n > 0) return entries_to_list(core, entries.data(), n, with_source);
-    if (cq->signaled.exchange(false)) {
-      set_error(fi_err::kECANCELED, "the wait was ended by signal()");
-      return nullptr;
-    }
-    if (r == 0) {
-      set_error(fi_err::kEAGAIN, "no completion came before the timeout");
-      return nullptr;
-    }
+    if (cq->signaled.exchange(false)) return set_error(fi_err::kECANCELED, "the wait was ended by signal()");
+    if (r == 0) return set_error(fi_err::kEAGAIN, "no completion came before the timeout");
   }
-}
-
-PyObject* cq_sread(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return sread_common(self, g_sread_sig, args, nargs, kwnames, false);
-}
-PyObject* cq_sreadfrom(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  return sread_common(self, g_sreadfrom_sig, args, nargs, kwnames, true);
 }
 
 PyMethodDef g_cq_methods[] = {
@@ -302,7 +278,7 @@ PyMethodDef g_cq_methods[] = {
      "fi_addr is ADDR_NOTAVAIL for operations of this side, for peers that are not in the address vector, and if\n"
      "the endpoint was opened without fi.SOURCE in its capabilities.\n"
      "Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom."},
-    {"sread", method<cq_sread>(), METH_FASTCALL | METH_KEYWORDS,
+    {"sread", method<parsed<cq_sread<false>, "sread", "count cond timeout">>(), METH_FASTCALL | METH_KEYWORDS,
      "Waits until there is a completion, then takes up to count of them (fi_cq_sread).\n\n"
      "count    the most completions to take.\n"
      "cond     with CQ_COND_THRESHOLD the number of entries to wait for.\n"
@@ -310,7 +286,7 @@ PyMethodDef g_cq_methods[] = {
      "The call spins briefly, yields, then sleeps. Other Python threads run during the wait, and Ctrl-C ends it.\n"
      "Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).\n"
      "Source: fi_cq(3) fi_cq_sread."},
-    {"sreadfrom", method<cq_sreadfrom>(), METH_FASTCALL | METH_KEYWORDS,
+    {"sreadfrom", method<parsed<cq_sread<true>, "sreadfrom", "count cond timeout">>(), METH_FASTCALL | METH_KEYWORDS,
      "As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).\n\n"
      "Raises Again, Available, Canceled, as sread. Source: fi_cq(3) fi_cq_sreadfrom."},
     {nullptr, nullptr, 0, nullptr}};
@@ -356,9 +332,7 @@ void register_cq(Module& m) {
           if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(types[i]), &PyTuple_Type)) {
             throw nb::type_error("entry types must be tuples");
           }
-          Py_INCREF(types[i]);
-          Py_XDECREF(g_entry_types[i]);
-          g_entry_types[i] = types[i];
+          keep(g_entry_types[i], nb::borrow(types[i]));
           Py_CLEAR(g_known_entries[i].entry);
         }
       },
@@ -380,7 +354,7 @@ void register_cq(Module& m) {
           if (!config.reserves) queue->fill_by_entries();
           std::shared_ptr<host::EventfdNotifier> notifier;
           if (config.wait_obj == kWaitFd || config.wait_obj == kWaitPollFd) {
-            notifier = translating([] { return std::make_shared<host::EventfdNotifier>(); });
+            notifier = std::make_shared<host::EventfdNotifier>();
             queue->event.set_notifier(notifier);
           }
           new (self) CompletionQueueCore();
@@ -521,8 +495,8 @@ void register_cq(Module& m) {
               OfiCq& queue = cq_open(c, "cq.trywait");
               if (!queue.side.empty()) return false;
               if (queue.has_wait) return ofi_trywait(*queue.domain->fabric, {queue.h.fid});
-              raise(fi_err::kEINVAL, std::string("cq.trywait: ") + nb::repr(nb::find(c)).c_str() +
-                                         " has no wait object\n  try: wait_obj=fi.WAIT_FD");
+              raise(fi_err::kEINVAL, "cq.trywait: ", nb::repr(nb::find(c)).c_str(),
+                    " has no wait object\n  try: wait_obj=fi.WAIT_FD");
             }
             check_usable(c, "completion queue");
             {
@@ -546,9 +520,7 @@ void register_cq(Module& m) {
           [](const CompletionQueueCore& c, int prov_errno, const nb::bytes& err_data) {
             return words_of(OfiCore<OfiCq>{c.lib}, prov_errno, err_data, "cq.strerror");
           },
-          nb::arg("prov_errno"), nb::arg("err_data"),
-          nb::sig("def _words(self, prov_errno: int, err_data: bytes) -> str"),
-          "The text of a real libfabric's provider for an error number.")
+          nb::arg("prov_errno"), nb::arg("err_data"), "The text of a real libfabric's provider for an error number.")
       .def("close", [](CompletionQueueCore& c) {
         if (c.lib) return ofi_cq_close(*c.lib);
         c.closed = true;

@@ -30,10 +30,7 @@ PyObject* queue(EndpointCore* core, const char* method, Call& c, PyObject* conte
   c.context = reinterpret_cast<uint64_t>(context);
   auto work = std::make_unique<nic::Work>();
   call::Why why;
-  if (call::defer(*core->ep, c, core->lane, work.get(), &why) != Refusal::none) {
-    refuse(core, method, why);
-    return nullptr;
-  }
+  if (call::defer(*core->ep, c, core->lane, work.get(), &why) != Refusal::none) return refuse(core, method, why);
   work->cookies.reserve(bufs.size() + 1);
   Py_INCREF(context);
   for (const Buf* b : bufs) {

@@ -17,15 +17,13 @@ std::shared_ptr<DomainBox>& box_of(DomainCore& d) {
 
 DomainCore make_domain(PyNic& nic, const nic::DomainConfig& config) {
   const auto make = [&] { return std::make_shared<DomainBox>(box_of(nic), config); };
-  return DomainCore{translating([&] {
-    try {
-      return make();
-    } catch (const Error& e) {
-      if (e.fi_code() != fi_err::kENOSPC) throw;
-      PyGC_Collect();  // frees closed domains that an exception's traceback still refers to
-      return make();
-    }
-  })};
+  try {
+    return DomainCore{make()};
+  } catch (const Error& e) {
+    if (e.fi_code() != fi_err::kENOSPC) throw;
+    PyGC_Collect();  // frees closed domains that an exception's traceback still refers to
+    return DomainCore{make()};
+  }
 }
 
 namespace {
@@ -99,12 +97,11 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       return region;
     PyErr_Clear();  // _mr_reg refuses it with the provider's error
   }
-  static PyObject* name = PyUnicode_InternFromString("_mr_reg");
   constexpr size_t kArgsMax = 8;
   const Py_ssize_t total = nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   PyObject* forwarded[kArgsMax] = {self};
   std::copy(args, args + total, forwarded + 1);  // fits: parse() has accepted at most one argument per parameter
-  return PyObject_VectorcallMethod(name, forwarded, static_cast<size_t>(nargs) + 1, kwnames);
+  return PyObject_VectorcallMethod(interned<"_mr_reg">(), forwarded, static_cast<size_t>(nargs) + 1, kwnames);
 }
 
 PyMethodDef g_domain_methods[] = {
@@ -130,12 +127,8 @@ PyType_Slot g_domain_slots[] = {{Py_tp_methods, with_signatures("DomainCore", g_
 
 void register_domain(Module& m) {
   m.def(
-      "set_region_type",
-      [](nb::type_object type) {
-        Py_XDECREF(g_region_type);
-        g_region_type = type.release().ptr();
-      },
-      nb::arg("type"), "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
+      "set_region_type", [](nb::type_object type) { keep(g_region_type, std::move(type)); }, nb::arg("type"),
+      "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
 
   Class<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
       .def(

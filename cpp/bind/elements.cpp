@@ -4,6 +4,7 @@
 // is kept for short copies. Benchmark: bench/bench_elements.py.
 #define PY_ARRAY_UNIQUE_SYMBOL weft_elements_numpy
 #include "bind/elements.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 
 #include <algorithm>
@@ -67,8 +68,7 @@ void elements_dealloc(PyObject* self) {
 PyObject* elements_lay(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 5 || !PyArray_DescrCheck(args[2]) || !PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) ||
       PyTuple_GET_SIZE(args[3]) != PyTuple_GET_SIZE(args[4])) {
-    PyErr_SetString(PyExc_TypeError, "_lay(base: int, key: int | None, dtype, shape: tuple, strides: tuple)");
-    return nullptr;
+    return type_error("_lay(base: int, key: int | None, dtype, shape: tuple, strides: tuple)");
   }
   auto* descr = reinterpret_cast<PyArray_Descr*>(args[2]);
   const Py_ssize_t dims = PyTuple_GET_SIZE(args[3]);
@@ -96,10 +96,8 @@ PyObject* elements_lay(PyObject* self, PyObject* const* args, Py_ssize_t nargs) 
 // _link(ep, peer)
 PyObject* elements_link(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   EndpointCore* core = nullptr;
-  if (nargs != 2 || !nb::try_cast(nb::handle(args[0]), core) || core == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "_link(ep: Endpoint, peer: int)");
-    return nullptr;
-  }
+  if (nargs != 2 || !nb::try_cast(nb::handle(args[0]), core) || core == nullptr)
+    return type_error("_link(ep: Endpoint, peer: int)");
   uint64_t peer = 0;
   if (!to_u64(args[1], &peer, "_link", "peer")) return nullptr;
   const Place* old = elements_of(self)->place;
@@ -193,7 +191,6 @@ inline bool write_picked(const Place& p, const Picked& s, const nic::Rows* chose
 }
 
 PyObject* elements_getitem(PyObject* self, PyObject* key) {
-  static PyObject* const in_python_name = interned("_get_item");
   if (const Used p = place_of(self); p) [[likely]] {
     Picked s;
     PyObject* found = nullptr;
@@ -212,7 +209,7 @@ PyObject* elements_getitem(PyObject* self, PyObject* key) {
     if (found != nullptr || PyErr_Occurred() != nullptr) [[likely]]
       return found;
   }
-  return in_python(self, in_python_name, {key});
+  return in_python(self, interned<"_get_item">(), {key});
 }
 
 // For callers of the sequence protocol, such as reversed().
@@ -222,7 +219,6 @@ PyObject* elements_item(PyObject* self, Py_ssize_t i) {
 }
 
 int elements_setitem(PyObject* self, PyObject* key, PyObject* value) {
-  static PyObject* const in_python_name = interned("_set_item");
   if (value == nullptr) {
     PyErr_SetString(PyExc_TypeError, "elements of a remote array cannot be deleted");
     return -1;
@@ -241,7 +237,7 @@ int elements_setitem(PyObject* self, PyObject* key, PyObject* value) {
       return 0;
     if (PyErr_Occurred() != nullptr) return -1;
   }
-  PyObject* found = in_python(self, in_python_name, {key, value});
+  PyObject* found = in_python(self, interned<"_set_item">(), {key, value});
   if (found == nullptr) return -1;
   Py_DECREF(found);
   return 0;
@@ -249,16 +245,7 @@ int elements_setitem(PyObject* self, PyObject* key, PyObject* value) {
 
 // ---- methods ------------------------------------------------------------------------------------------------------
 
-Signature g_read{"read", {"out"}, 1, 0, {}};
-Signature g_write{"write", {"value"}, 1, 1, {}};
-Signature g_fill{"fill", {"value"}, 1, 1, {}};
-Signature g_take{"take", {"indices", "axis", "out"}, 3, 1, {}};
-Signature g_put{"put", {"indices", "values", "axis"}, 3, 2, {}};
-
-PyObject* elements_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_read");
-  PyObject* a[1];
-  if (!parse(g_read, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_read(PyObject* self, PyObject* (&a)[1]) {
   PyObject* out = none_or(a[0]);
   Py_DECREF(out);  // None lives forever, other objects as long as the call's arguments
   if (const Used p = place_of(self); p) {
@@ -273,13 +260,10 @@ PyObject* elements_read(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       }
     }
   }
-  return in_python(self, in_python_name, {out});
+  return in_python(self, interned<"_read">(), {out});
 }
 
-PyObject* elements_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_write");
-  PyObject* a[1];
-  if (!parse(g_write, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_write(PyObject* self, PyObject* (&a)[1]) {
   if (const Used p = place_of(self); p) {
     Picked s;
     std::byte* local = nullptr;
@@ -288,19 +272,16 @@ PyObject* elements_write(PyObject* self, PyObject* const* args, Py_ssize_t nargs
       Py_RETURN_NONE;
     }
   }
-  return in_python(self, in_python_name, {a[0]});
+  return in_python(self, interned<"_write">(), {a[0]});
 }
 
-PyObject* elements_fill(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_fill");
-  PyObject* a[1];
-  if (!parse(g_fill, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_fill(PyObject* self, PyObject* (&a)[1]) {
   if (const Used p = place_of(self); p) {
     Picked s;
     alignas(16) std::byte room[kElementBytesMax];
     if (array::pick_all(*p, &s) && store_value(*p, a[0], room) && spread(*p, s, nullptr, room)) Py_RETURN_NONE;
   }
-  return in_python(self, in_python_name, {a[0]});
+  return in_python(self, interned<"_fill">(), {a[0]});
 }
 
 bool first_axis(PyObject* axis) {
@@ -308,11 +289,8 @@ bool first_axis(PyObject* axis) {
   return PyLong_CheckExact(axis) && PyLong_AsSsize_t(axis) == 0;
 }
 
-PyObject* elements_take(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_take_rows");
+PyObject* elements_take(PyObject* self, PyObject* (&a)[3]) {
   static PyObject* const zero = PyLong_FromLong(0);
-  PyObject* a[3];
-  if (!parse(g_take, args, nargs, kwnames, a)) return nullptr;
   const auto& [indices, axis, out] = a;
   if (const Used p = place_of(self); p && first_axis(axis)) {
     nic::Rows rows;
@@ -327,14 +305,12 @@ PyObject* elements_take(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     }
   }
   PyErr_Clear();
-  return in_python(self, in_python_name, {indices, axis != nullptr ? axis : zero, out != nullptr ? out : Py_None});
+  return in_python(self, interned<"_take_rows">(),
+                   {indices, axis != nullptr ? axis : zero, out != nullptr ? out : Py_None});
 }
 
-PyObject* elements_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const in_python_name = interned("_put_rows");
+PyObject* elements_put(PyObject* self, PyObject* (&a)[3]) {
   static PyObject* const zero = PyLong_FromLong(0);
-  PyObject* a[3];
-  if (!parse(g_put, args, nargs, kwnames, a)) return nullptr;
   const auto& [indices, values, axis] = a;
   if (const Used p = place_of(self); p && first_axis(axis)) {
     nic::Rows rows;
@@ -343,37 +319,38 @@ PyObject* elements_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     if (pick_rows(*p, indices, &rows, &s, &held) && write_picked(*p, s, &rows, values)) Py_RETURN_NONE;
   }
   PyErr_Clear();
-  return in_python(self, in_python_name, {indices, values, axis != nullptr ? axis : zero});
+  return in_python(self, interned<"_put_rows">(), {indices, values, axis != nullptr ? axis : zero});
 }
 
-#define WEFT_CALL(name, doc) {#name, method<elements_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_CALL(name, params, doc) \
+  {#name, method<parsed<elements_##name, #name, params>>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
 PyMethodDef g_methods[] = {
     WEFT_CALL(
-        read,
+        read, "out",
         "Read all elements, in one copy.\n\n"
         "out   the destination: a writable C-contiguous array of the same shape and dtype (NumPy, torch ...), or\n"
         "      a writable buffer of as many bytes; None for a new NumPy array.\n\n"
         "Returns the new array, or `out`. Raises ValueError (shape), TypeError (dtype), AccessDenied (out is\n"
         "read-only)."),
     WEFT_CALL(
-        write,
+        write, "value!",
         "Write all elements, in one copy if `value` is a C-contiguous array of the same dtype.\n\n"
         "value   an array of the same shape (NumPy, torch, a list ...), of a dtype that NumPy converts safely.\n\n"
         "`t[...] = value` also broadcasts and converts. Raises ValueError (shape), TypeError (dtype)."),
-    WEFT_CALL(fill,
+    WEFT_CALL(fill, "value!",
               "Set every element to a value.\n\n"
               "value   one value, converted as NumPy's assignment does.\n\n"
               "Raises ValueError (an array), TypeError (dtype), and the errors of the class."),
     WEFT_CALL(
-        take,
+        take, "indices! axis out",
         "Rows by index, in one vectored operation: `numpy.asarray(t).take(indices, axis)`.\n\n"
         "indices   array of integers of any shape, negative ones counted from the end; or a mask along the axis.\n"
         "axis      of the array; the first (NumPy's own default is the flattened array).\n"
         "out       the destination, as for `read`.\n\n"
         "Returns an array of shape `shape[:axis] + indices.shape + shape[axis+1:]`, or `out`.\n"
         "Raises IndexError (out of bounds: nothing is read), TypeError."),
-    WEFT_CALL(put,
+    WEFT_CALL(put, "indices! values! axis",
               "Write rows by index, in one vectored operation: `a[indices] = values` along an axis.\n\n"
               "indices, axis   as for `take`. A row with several values gets the last one.\n"
               "values          converted and broadcast to the shape that `take` returns.\n\n"

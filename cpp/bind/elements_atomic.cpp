@@ -3,6 +3,7 @@
 // HOT: calls on one element. One call from Python, one into the NIC (Endpoint::update_now). Benchmark:
 // bench/bench_elements.py.
 #include "bind/elements.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 
 #include <structmember.h>
@@ -35,8 +36,7 @@ struct AtomicCall {
 };
 
 PyObject* sum_name() {
-  static PyObject* const name = interned("sum");
-  return name;
+  return interned<"sum">();
 }
 
 PyObject* default_value() {
@@ -45,11 +45,10 @@ PyObject* default_value() {
 }
 
 PyObject* call_in_python(PyObject* self, const AtomicCall& c) {
-  static PyObject* const method = interned("_atomic");
   const nb::object family = nb::steal(PyLong_FromLong(static_cast<long>(c.family)));
   const nb::object name = nb::steal(PyUnicode_FromString(c.name));
   if (!family.is_valid() || !name.is_valid()) return nullptr;
-  return in_python(self, method, {family.ptr(), c.op_given, c.index, c.value, c.expected, name.ptr()});
+  return in_python(self, interned<"_atomic">(), {family.ptr(), c.op_given, c.index, c.value, c.expected, name.ptr()});
 }
 
 // HOT.
@@ -76,16 +75,9 @@ PyObject* one_element(PyObject* self, const AtomicCall& c) {
   return call_in_python(self, c);
 }
 
-Signature g_fetch_add{"fetch_add", {"index", "value"}, 2, 1, {}};
-Signature g_compare_swap{"compare_swap", {"index", "expected", "value"}, 3, 3, {}};
-Signature g_swap{"swap", {"index", "value"}, 2, 2, {}};
-Signature g_fetch_op{"fetch_op", {"index", "op", "value"}, 3, 3, {}};
 Signature g_add{"add", {"index", "value", "op"}, 3, 1, {}};
-Signature g_add_at{"add.at", {"indices", "values", "op"}, 3, 1, {}};
 
-PyObject* elements_fetch_add(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse(g_fetch_add, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_fetch_add(PyObject* self, PyObject* (&a)[2]) {
   return one_element(self, {.name = "fetch_add",
                             .family = AtomicFamily::fetch,
                             .op = AtomicOp::sum,
@@ -94,9 +86,7 @@ PyObject* elements_fetch_add(PyObject* self, PyObject* const* args, Py_ssize_t n
                             .op_given = sum_name()});
 }
 
-PyObject* elements_compare_swap(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[3];
-  if (!parse(g_compare_swap, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_compare_swap(PyObject* self, PyObject* (&a)[3]) {
   return one_element(self, {.name = "compare_swap",
                             .family = AtomicFamily::compare,
                             .op = AtomicOp::cswap,
@@ -105,21 +95,16 @@ PyObject* elements_compare_swap(PyObject* self, PyObject* const* args, Py_ssize_
                             .expected = a[1]});
 }
 
-PyObject* elements_swap(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  static PyObject* const replace = interned("replace");
-  if (!parse(g_swap, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_swap(PyObject* self, PyObject* (&a)[2]) {
   return one_element(self, {.name = "swap",
                             .family = AtomicFamily::fetch,
                             .op = AtomicOp::atomic_write,
                             .index = a[0],
                             .value = a[1],
-                            .op_given = replace});
+                            .op_given = interned<"replace">()});
 }
 
-PyObject* elements_fetch_op(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[3];
-  if (!parse(g_fetch_op, args, nargs, kwnames, a)) return nullptr;
+PyObject* elements_fetch_op(PyObject* self, PyObject* (&a)[3]) {
   const array::NamedOp* op = find_op(a[1]);
   return one_element(self, {.name = "fetch_op",
                             .family = AtomicFamily::fetch,
@@ -148,20 +133,17 @@ Adder* adder_of(PyObject* self) {
 // Raises the error of an update that ended early.
 PyObject* fault(const char* name, const nic::Updated& u) {
   if (u.raced) {
-    set_error(fi_err::kEIO, std::string(name) +
-                                ": this process was stopped for seconds within the update, so others "
-                                "went on: updates that they made meanwhile to elements after the first " +
-                                std::to_string(u.done) + " may be lost");
-    return nullptr;
+    return set_error(fi_err::kEIO, name,
+                     ": this process was stopped for seconds within the update, so others "
+                     "went on: updates that they made meanwhile to elements after the first ",
+                     u.done, " may be lost");
   }
-  set_error(fi_err::kEFAULT, std::string(name) + ": a page of the values or of the array failed; the first " +
-                                 std::to_string(u.done) + " elements are updated, and possibly some after them");
-  return nullptr;
+  return set_error(fi_err::kEFAULT, name, ": a page of the values or of the array failed; the first ", u.done,
+                   " elements are updated, and possibly some after them");
 }
 
 // t.add(block): element by element, to all of the array. The rest, which may be all, is left to _add_block().
 PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
-  static PyObject* const method = interned("_add_block");
   uint64_t done = 0;
   const array::NamedOp* op = find_op(op_name);
   if (const Used p = place_of(self); p && op != nullptr && p->has_op(op->op, AtomicFamily::base)) {
@@ -181,12 +163,11 @@ PyObject* add_block(PyObject* self, PyObject* block, PyObject* op_name) {
     }
   }
   const nb::object first = nb::steal(PyLong_FromUnsignedLongLong(done));
-  return in_python(self, method, {block, op_name != nullptr ? op_name : sum_name(), first.ptr()});
+  return in_python(self, interned<"_add_block">(), {block, op_name != nullptr ? op_name : sum_name(), first.ptr()});
 }
 
 // t.add.at(indices, values). The rows that were not updated are left to _add_at().
 PyObject* add_rows(PyObject* self, PyObject* indices, PyObject* values, PyObject* op_name) {
-  static PyObject* const method = interned("_add_at");
   uint64_t done = 0;
   const array::NamedOp* op = find_op(op_name);
   const Used p = place_of(self);
@@ -213,17 +194,16 @@ PyObject* add_rows(PyObject* self, PyObject* indices, PyObject* values, PyObject
     if (PyErr_Occurred() != nullptr) return nullptr;
   }
   const nb::object first = nb::steal(PyLong_FromUnsignedLongLong(done));
-  return in_python(self, method, {indices, values, op_name != nullptr ? op_name : sum_name(), first.ptr()});
+  return in_python(self, interned<"_add_at">(),
+                   {indices, values, op_name != nullptr ? op_name : sum_name(), first.ptr()});
 }
 
 // _scatter(op, starts, block, operand) -> int: updates the piece of `block` bytes at each address, in order; returns
 // the number of pieces done.
 PyObject* elements_scatter(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
   uint64_t op = 0, block = 0;
-  if (nargs != 4 || !PyArray_CheckExact(args[1]) || !PyArray_CheckExact(args[3])) {
-    PyErr_SetString(PyExc_TypeError, "_scatter(op: int, starts: ndarray, block: int, operand: ndarray)");
-    return nullptr;
-  }
+  if (nargs != 4 || !PyArray_CheckExact(args[1]) || !PyArray_CheckExact(args[3]))
+    return type_error("_scatter(op: int, starts: ndarray, block: int, operand: ndarray)");
   if (!to_u64(args[0], &op, "_scatter", "op") || !to_u64(args[2], &block, "_scatter", "block")) return nullptr;
   auto* starts = reinterpret_cast<PyArrayObject*>(args[1]);
   auto* operand = reinterpret_cast<PyArrayObject*>(args[3]);
@@ -254,9 +234,8 @@ bool is_block(PyObject* o) {
       PyUnicode_Check(o) || PyArray_CheckScalar(o) || PyFloat_Check(o)) {
     return false;
   }
-  static PyObject* const as_array = interned("__array__");
-  static PyObject* const as_dlpack = interned("__dlpack__");
-  return PyObject_CheckBuffer(o) != 0 || PyObject_HasAttr(o, as_array) != 0 || PyObject_HasAttr(o, as_dlpack) != 0;
+  return PyObject_CheckBuffer(o) != 0 || PyObject_HasAttr(o, interned<"__array__">()) != 0 ||
+         PyObject_HasAttr(o, interned<"__dlpack__">()) != 0;
 }
 
 PyObject* adder_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
@@ -275,9 +254,7 @@ PyObject* adder_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
                              .known = op != nullptr});
 }
 
-PyObject* adder_at(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[3];
-  if (!parse(g_add_at, args, nargs, kwnames, a)) return nullptr;
+PyObject* adder_at(PyObject* self, PyObject* (&a)[3]) {
   return add_rows(adder_of(self)->array, a[0], a[1] != nullptr ? a[1] : default_value(), a[2]);
 }
 
@@ -336,19 +313,21 @@ constexpr const char* kAtDoc =
     "op        as for `fetch_op`.\n\n"
     "Raises IndexError (out of bounds: nothing is updated), ValueError, TypeError, AccessDenied.";
 
-PyMethodDef g_adder_methods[] = {{"at", method<adder_at>(), METH_FASTCALL | METH_KEYWORDS, kAtDoc},
-                                 {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_adder_methods[] = {
+    {"at", method<parsed<adder_at, "add.at", "indices! values op">>(), METH_FASTCALL | METH_KEYWORDS, kAtDoc},
+    {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef g_adder_getset[] = {{"__signature__", adder_signature, nullptr, "The signature of the call.", nullptr},
                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyMemberDef g_adder_members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Adder, call), READONLY, nullptr},
                                  {nullptr, 0, 0, 0, nullptr}};
 
-#define WEFT_CALL(name, doc) {#name, method<elements_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_CALL(name, params, doc) \
+  {#name, method<parsed<elements_##name, #name, params>>(), METH_FASTCALL | METH_KEYWORDS, doc}
 
 }  // namespace
 
 PyMethodDef g_element_atomics[] = {
-    WEFT_CALL(fetch_add,
+    WEFT_CALL(fetch_add, "index! value",
               "Add to elements, each atomically, and return their previous values.\n\n"
               "index   basic index of one element or several; `...` for all.\n"
               "value   a number, or an array that broadcasts to the selection.\n\n"
@@ -356,13 +335,13 @@ PyMethodDef g_element_atomics[] = {
               "process. Raises TypeError (a dtype without atomics; a value of another kind), AccessDenied (not shared\n"
               "\"rw\")."),
     WEFT_CALL(
-        compare_swap,
+        compare_swap, "index! expected! value!",
         "Set elements that equal `expected` to `value`, each atomically, and return the previous values of all.\n\n"
         "Elements whose returned value equals `expected` were set: `if t.compare_swap(3, 0, pid) == 0: ...mine...`.\n"
         "Arguments and errors as `fetch_add`."),
-    WEFT_CALL(swap,
+    WEFT_CALL(swap, "index! value!",
               "Set elements, each atomically, and return their previous values. Arguments and errors as `fetch_add`."),
-    WEFT_CALL(fetch_op,
+    WEFT_CALL(fetch_op, "index! op! value!",
               "Combine elements with a value, each atomically, and return their previous values.\n\n"
               "op   \"sum\", \"prod\", \"min\", \"max\", \"and\", \"or\", \"xor\" (bits), \"replace\".\n\n"
               "Other arguments and errors as `fetch_add`; InvalidArgument for another op."),

@@ -144,10 +144,7 @@ namespace {
 
 // A tuple of integers; false with an error set.
 bool to_numbers(PyObject* given, std::vector<int64_t>* out) {
-  if (!PyTuple_Check(given)) {
-    PyErr_SetString(PyExc_TypeError, "shape and strides are tuples of integers");
-    return false;
-  }
+  if (!PyTuple_Check(given)) return type_error("shape and strides are tuples of integers");
   out->resize(static_cast<size_t>(PyTuple_GET_SIZE(given)));
   for (size_t i = 0; i < out->size(); ++i) {
     (*out)[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(given, static_cast<Py_ssize_t>(i)));
@@ -162,8 +159,7 @@ struct Lists {
   bool take(PyObject* shape_given, PyObject* strides_given) {
     if (!to_numbers(shape_given, &shape) || !to_numbers(strides_given, &strides)) return false;
     if (shape.size() == strides.size()) return true;
-    PyErr_SetString(PyExc_TypeError, "shape and strides have the same length");
-    return false;
+    return type_error("shape and strides have the same length");
   }
 };
 
@@ -178,10 +174,7 @@ nb::object tuple_of(std::span<const int64_t> numbers) {
 // select_part(key, shape, strides)
 PyObject* select_part(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Lists lists;
-  if (nargs != 3) {
-    PyErr_SetString(PyExc_TypeError, "select_part(key, shape: tuple, strides: tuple)");
-    return nullptr;
-  }
+  if (nargs != 3) return type_error("select_part(key, shape: tuple, strides: tuple)");
   if (!have_numpy() || !lists.take(args[1], args[2])) return nullptr;
   const auto items = items_of(args[0]);
   std::vector<Index> index(items.size());
@@ -214,10 +207,7 @@ PyObject* select_part(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* pieces_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Lists lists;
   uint64_t item = 0;
-  if (nargs != 3) {
-    PyErr_SetString(PyExc_TypeError, "pieces_of(shape: tuple, strides: tuple, itemsize: int)");
-    return nullptr;
-  }
+  if (nargs != 3) return type_error("pieces_of(shape: tuple, strides: tuple, itemsize: int)");
   if (!lists.take(args[0], args[1]) || !to_u64(args[2], &item, "pieces_of", "itemsize")) return nullptr;
   size_t outer = 0;
   const uint64_t block = array::piece_bytes(lists.layout(), static_cast<int64_t>(item), &outer);

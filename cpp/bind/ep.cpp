@@ -13,16 +13,15 @@
 
 namespace weft::bind {
 
-bool refuse(EndpointCore* core, const char* method, const call::Why& refused) {
+Failed refuse(EndpointCore* core, const char* method, const call::Why& refused) {
   call::Why why = refused;
   call::put_state_first(*core->ep, &why);
   const int code = core->ep->config().rules.errno_of(why.refusal);
   if (code == fi_err::kEAGAIN) core->ep->note_again();
-  set_error(code, call::explain(*core->ep, method, why));
-  return false;
+  return set_error(code, call::explain(*core->ep, method, why));
 }
 
-bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total) {
+Failed refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total) {
   call::Why why;
   why.dest = dest;
   why.asked = total;
@@ -30,13 +29,12 @@ bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t de
   return refuse(core, method, why);
 }
 
-bool refuse_forked(EndpointCore* core, const char* method) {
+Failed refuse_forked(EndpointCore* core, const char* method) {
   call::Why why;
   why.set(Refusal::forked);
   // Do not call explain() with the endpoint: its NIC belongs to the parent process.
-  set_error(core->ep->config().rules.errno_of(Refusal::forked),
-            std::string(method) + ": this endpoint belongs to the parent process: a forked child opens its own fabric");
-  return false;
+  return set_error(core->ep->config().rules.errno_of(Refusal::forked), method,
+                   ": this endpoint belongs to the parent process: a forked child opens its own fabric");
 }
 
 void hold_buffers(EndpointCore* core, uint64_t op_id, const Buf* const* bufs, size_t count) {
@@ -70,7 +68,7 @@ std::span<const std::byte> cm_bytes(const nb::bytes& data) {
 template <typename Post>
 void answer_cm(EndpointCore& e, Post&& post) {
   if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-  const nic::PostResult r = translating(post);
+  const nic::PostResult r = post();
   if (r.refusal == Refusal::none) return;
   refuse(&e, "connect", r.refusal, 0, 0);
   throw nb::python_error();
@@ -93,9 +91,8 @@ bool convert_desc_slow(EndpointCore* core, PyObject* desc, const char* method, c
   local->desc_given = true;
   if (core->ep->config().rules.desc_ignored) return true;
   if (!PyObject_TypeCheck(desc, g_mr_type)) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": desc is " + Py_TYPE(desc)->tp_name +
-                                   ": pass mr.desc of a region that covers the buffer, or None");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": desc is ", Py_TYPE(desc)->tp_name,
+                     ": pass mr.desc of a region that covers the buffer, or None");
   }
   local->desc = nb::inst_ptr<MemoryRegionCore>(desc)->region.get();
   return true;
@@ -201,24 +198,23 @@ void register_endpoint(Module& m) {
           "bind_cq",
           [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
             check_usable(cq, "completion queue");
-            translating([&] { e.ep->bind_cq(cq.cq, flags); });
+            e.ep->bind_cq(cq.cq, flags);
           },
           nb::arg("cq"), nb::arg("flags"))
       .def(
           "bind_cntr",
           [](EndpointCore& e, CounterCore& c, uint64_t flags) {
             check_usable(c, "counter");
-            translating([&] { e.ep->bind_counter(c.counter, flags); });
+            e.ep->bind_counter(c.counter, flags);
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def(
-          "bind_av", [](EndpointCore& e, AddressVectorCore& a) { translating([&] { e.ep->bind_av(a.av); }); },
-          nb::arg("av"))
+          "bind_av", [](EndpointCore& e, AddressVectorCore& a) { e.ep->bind_av(a.av); }, nb::arg("av"))
       .def(
           "enable_at",
           [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
             if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-            return translating([&] { return e.ep->enable(nic, pid, vnis); });
+            return e.ep->enable(nic, pid, vnis);
           },
           nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
           nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
@@ -229,7 +225,7 @@ void register_endpoint(Module& m) {
           "try_at",
           [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
             if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-            translating([&] { e.ep->enable(nic, pid, vnis, nic::Endpoint::Claim::try_only); });
+            e.ep->enable(nic, pid, vnis, nic::Endpoint::Claim::try_only);
           },
           nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
           nb::sig("def try_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> None"),
@@ -266,7 +262,7 @@ void register_endpoint(Module& m) {
             nic::CmEvent message;
             message.kind = static_cast<nic::CmKind>(kind), message.what = static_cast<nic::CmKind>(what);
             message.source = cm_address(source), message.connection = connection;
-            return translating([&] { return e.ep->connection().take(message); });
+            return e.ep->connection().take(message);
           },
           nb::arg("kind"), nb::arg("what"), nb::arg("source"), nb::arg("connection"),
           "Changes the connection as a message of CmQueue.pop() says; what the application hears of the message.")
@@ -296,18 +292,17 @@ void register_endpoint(Module& m) {
           [](const EndpointCore& e, uint64_t datatype, uint64_t op, uint64_t family) {
             const nic::Limits& limits = e.ep->domain()->nic()->limits();
             const call::AtomicLimit a = call::atomic_limit(e.ep->config().rules, limits, datatype, op, family);
-            return nb::make_tuple(a.count, a.size);
+            return std::pair(a.count, a.size);
           },
           nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
-          nb::sig("def atomic_limit(self, datatype: int, op: int, family: int) -> tuple[int, int]"),
           "Returns the limit (elements of one call, bytes of one element); (0, size) if the operation does not exist.")
       .def_prop_ro(
           "address",
           [](const EndpointCore& e) {
             const wire::EpAddress& a = e.ep->address();
-            return nb::make_tuple(a.nic, a.pid, a.vni);
+            return CmAddress{a.nic, a.pid, a.vni};
           },
-          nb::sig("def address(self) -> tuple[int, int, int]"), "(nic, pid, vni) of the enabled endpoint.")
+          "(nic, pid, vni) of the enabled endpoint.")
       .def(
           "message_statistics", [](EndpointCore& e) { return message_statistics(*e.ep); },
           nb::sig("def message_statistics(self) -> dict[str, Any]"), "Counts of messages: see fi.MessageStatistics.")

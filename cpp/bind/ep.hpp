@@ -19,10 +19,10 @@ inline EndpointCore* self_of(PyObject* self) noexcept {
   return reinterpret_cast<EndpointCore*>(reinterpret_cast<std::byte*>(self) + sizeof(PyObject) + sizeof(uint64_t));
 }
 
-// Sets the error of a refusal; returns false.
-bool refuse(EndpointCore* core, const char* method, const call::Why& why);
-bool refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
-bool refuse_forked(EndpointCore* core, const char* method);
+// Sets the error of a refusal.
+Failed refuse(EndpointCore* core, const char* method, const call::Why& why);
+Failed refuse(EndpointCore* core, const char* method, Refusal refusal, uint64_t dest, uint64_t total);
+Failed refuse_forked(EndpointCore* core, const char* method);
 
 // HOT. Checks before a call, and drops references of finished operations. False with an error set in a forked child.
 inline bool usable(EndpointCore* core, const char* method) {
@@ -36,8 +36,7 @@ inline bool usable(EndpointCore* core, const char* method) {
 inline nb::object inject_context(PyObject* self) {
   if (!self_of(self)->tells_context) [[likely]]
     return {};
-  static PyObject* name = PyUnicode_InternFromString("context");
-  PyObject* found = PyObject_GetAttr(self, name);
+  PyObject* found = PyObject_GetAttr(self, interned<"context">());
   if (found == nullptr) PyErr_Clear();
   return nb::steal(found);
 }
@@ -84,10 +83,8 @@ template <typename Call>
 PyObject* check_and_post(EndpointCore* core, const char* method, Call& c, PyObject* context, bool inject,
                          std::span<const Buf* const> bufs, const uint64_t& peer, const uint64_t& total) {
   call::Why why;
-  if (call::check(*core->ep, c, &why) != Refusal::none) [[unlikely]] {
-    refuse(core, method, why);
-    return nullptr;
-  }
+  if (call::check(*core->ep, c, &why) != Refusal::none) [[unlikely]]
+    return refuse(core, method, why);
   c.flags |= std::is_same_v<Call, call::Send> ? core->lane : core->one_sided;
   const bool has_context = !inject || context != nullptr;
   if (context == nullptr) context = Py_None;
@@ -97,10 +94,8 @@ PyObject* check_and_post(EndpointCore* core, const char* method, Call& c, PyObje
   }
   const nic::PostResult r = post_released(core, c, bufs);
   if (has_context && !r.context_used) Py_DECREF(context);
-  if (r.refusal != Refusal::none) [[unlikely]] {
-    refuse(core, method, r.refusal, peer, total);
-    return nullptr;
-  }
+  if (r.refusal != Refusal::none) [[unlikely]]
+    return refuse(core, method, r.refusal, peer, total);
   if (r.op_id != 0 && !inject) [[unlikely]]  // injected data was copied
     hold_buffers(core, r.op_id, bufs.data(), bufs.size());
   Py_RETURN_NONE;

@@ -34,14 +34,12 @@ PyObject* ask(PyObject* self, size_t number, EpMethod* call, PyObject* const* ar
               PyObject* kwnames) {
   const char* const name = g_methods[number].ml_name;
   if (self_of(self)->box == nullptr) {  // an object whose __init__() has not run
-    set_error(fi_err::kEOPBADSTATE, std::string(name) + ": no endpoint was opened\n  try: fi.Domain.endpoint()");
-    return nullptr;
+    return set_error(fi_err::kEOPBADSTATE, name, ": no endpoint was opened\n  try: fi.Domain.endpoint()");
   }
-  static PyObject* asked = PyUnicode_InternFromString("_asked");
   const nb::object text = nb::steal(PyUnicode_FromString(name));
   std::vector<PyObject*> all{self, text.ptr()};
   all.insert(all.end(), args, args + nargs + (kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0));
-  PyObject* done = PyObject_VectorcallMethod(asked, all.data(), static_cast<size_t>(nargs) + 2, kwnames);
+  PyObject* done = PyObject_VectorcallMethod(interned<"_asked">(), all.data(), static_cast<size_t>(nargs) + 2, kwnames);
   if (done != Py_NotImplemented) return done;
   Py_DECREF(done);
   return call(self, args, nargs, kwnames);
@@ -53,7 +51,7 @@ uint64_t bit_of(std::string_view call) {
   for (size_t number = 0; g_methods[number].ml_name != nullptr; ++number) {
     if (call == g_methods[number].ml_name) return uint64_t{1} << number;
   }
-  raise(fi_err::kEINVAL, "an endpoint has no call " + std::string(call));
+  raise(fi_err::kEINVAL, "an endpoint has no call ", call);
 }
 
 void register_calls(Module& m) {

@@ -1,5 +1,6 @@
 // cpp/bind/hmem.cpp: the NIC's methods for device memory.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 
 #include "bind/objects.hpp"
 
@@ -39,14 +40,15 @@ void register_hmem(Class<PyNic>& nic) {
           nb::arg("iface"), "The number of devices of an interface; None if its runtime is not loaded.")
       .def(
           "hmem_find",
-          [](PyNic& n, uint64_t address) -> nb::object {
+          [](PyNic& n,
+             uint64_t address) -> std::optional<std::tuple<uint32_t, std::string, uint64_t, uint64_t, uint64_t>> {
             const auto found = box_of(n)->host->nic().devices().find(address);
-            if (!found) return nb::none();
+            if (!found) return std::nullopt;
             constexpr const char* kKinds[] = {"device", "managed", "host"};
-            return nb::make_tuple(found->iface, kKinds[static_cast<int>(found->kind)], found->device, found->base,
-                                  found->length);
+            return std::tuple(found->iface, kKinds[static_cast<int>(found->kind)], found->device, found->base,
+                              found->length);
           },
-          nb::arg("address"), nb::sig("def hmem_find(self, address: int) -> tuple[int, str, int, int, int] | None"),
+          nb::arg("address"),
           "Returns (iface, kind, device, base, length) of the allocation that contains the address; None if the\n"
           "loaded runtimes do not know the address. kind: device, managed or host.")
       .def(
@@ -104,7 +106,7 @@ void register_hmem(Class<PyNic>& nic) {
             std::string why;
             const uint64_t address = r->allocate(nbytes, managed, &why);
             if (address == 0) {
-              raise(fi_err::kENOMEM, std::to_string(nbytes) + " B of device memory cannot be allocated: " + why);
+              raise(fi_err::kENOMEM, nbytes, " B of device memory cannot be allocated: ", why);
             }
             return address;
           },
@@ -124,7 +126,7 @@ void register_hmem(Class<PyNic>& nic) {
             if (r == nullptr) raise(fi_err::kENOSYS, "that interface's runtime is not loaded");
             std::string why;
             const int fd = r->export_dmabuf(address, length, &why);
-            if (fd < 0) raise(fi_err::kEOPNOTSUPP, "no DMA-buf of this memory: " + why);
+            if (fd < 0) raise(fi_err::kEOPNOTSUPP, "no DMA-buf of this memory: ", why);
             return fd;
           },
           nb::arg("iface"), nb::arg("address"), nb::arg("length"),

@@ -58,7 +58,7 @@ nb::dict message_statistics(nic::Endpoint& ep) {
 
 nb::tuple unreceived(nic::Endpoint& ep, size_t max) {
   size_t total = 0;
-  const std::vector<nic::Endpoint::Unreceived> all = translating([&] { return ep.unreceived(max, &total); });
+  const std::vector<nic::Endpoint::Unreceived> all = ep.unreceived(max, &total);
   nb::list out;
   for (const auto& [m, source] : all) {
     const uint64_t flags =

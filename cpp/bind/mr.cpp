@@ -7,6 +7,7 @@
 
 #include "bind/held.hpp"
 #include "bind/objects.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "call/admit.hpp"
 
@@ -65,18 +66,15 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
       if (!note_device(*box, b, buffers.size(), i, &notes, &kind)) return false;
     }
     if (b.readonly && (access & kWrites) != 0) {
-      set_error(fi_err::kEACCES, std::string("the buffer (") + Py_TYPE(buffers[i])->tp_name +
-                                     ") is read-only and the access asked for writes to it: register it without "
-                                     "REMOTE_WRITE, READ and RECV, or give a writable one");
-      return false;
+      return set_error(fi_err::kEACCES, "the buffer (", Py_TYPE(buffers[i])->tp_name,
+                       ") is read-only and the access asked for writes to it: register it without "
+                       "REMOTE_WRITE, READ and RECV, or give a writable one");
     }
     list[i] = {b.data, b.length};
     if (g_holding && buffers.size() == 1) [[unlikely]]
       hold(box.get(), self, &list[i]);
-    if (b.length > ~uint64_t{0} - length) {
-      set_error(fi_err::kEINVAL, "mr_reg: the buffers together have more bytes than an address space");
-      return false;
-    }
+    if (b.length > ~uint64_t{0} - length)
+      return set_error(fi_err::kEINVAL, "mr_reg: the buffers together have more bytes than an address space");
     length += b.length;
     readonly = readonly || b.readonly;
     // Memory known to a device's runtime exists, even if it was given as a bare address.
@@ -88,8 +86,8 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
       keep.push_back(nb::borrow(b.owner));
   }
   if (length == 0 && box->config.empty_region_errno != 0) {
-    set_error(box->config.empty_region_errno, "a region has at least 1 byte, fi_mr(3); the given memory has none");
-    return false;
+    return set_error(box->config.empty_region_errno,
+                     "a region has at least 1 byte, fi_mr(3); the given memory has none");
   }
   try {
     extra.notes = notes;
@@ -103,8 +101,7 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
     return true;
   } catch (const Error& e) {
     if (g_holding) held_pages().release(self);
-    set_error(e.fi_code(), e.what());
-    return false;
+    return set_error(e.fi_code(), e.what());
   }
 }
 
@@ -113,16 +110,12 @@ namespace {
 // HOT. mr[a:b] and slices of slices.
 PyObject* new_slice(MemoryRegionCore* core, PyObject* owner, std::byte* data, size_t length, PyObject* index) {
   if (!PySlice_Check(index)) {
-    PyErr_Format(PyExc_TypeError, "a registered region is indexed by a slice of bytes, [start:stop], not by %s",
-                 Py_TYPE(index)->tp_name);
-    return nullptr;
+    return type_error("a registered region is indexed by a slice of bytes, [start:stop], not by %s",
+                      Py_TYPE(index)->tp_name);
   }
   Py_ssize_t start, stop, step;
   if (PySlice_Unpack(index, &start, &stop, &step) < 0) return nullptr;
-  if (step != 1) {
-    PyErr_SetString(PyExc_IndexError, "a registered slice is contiguous: the step must be 1");
-    return nullptr;
-  }
+  if (step != 1) return PyErr_Format(PyExc_IndexError, "a registered slice is contiguous: the step must be 1");
   const Py_ssize_t count = PySlice_AdjustIndices(static_cast<Py_ssize_t>(length), &start, &stop, step);
   nb::object slice = nb::inst_alloc(reinterpret_cast<PyObject*>(g_mr_slice_type));
   new (nb::inst_ptr<MrSlice>(slice)) MrSlice{core, nb::borrow(owner), data + start, static_cast<size_t>(count)};
@@ -143,10 +136,8 @@ PyType_Slot g_slice_slots[] = {
 
 PyObject* region_subscript(PyObject* self, PyObject* index) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
-  if (r->region == nullptr || r->region->buffers().size() != 1) {
-    PyErr_SetString(PyExc_IndexError, "only a region of one buffer can be sliced");
-    return nullptr;
-  }
+  if (r->region == nullptr || r->region->buffers().size() != 1)
+    return PyErr_Format(PyExc_IndexError, "only a region of one buffer can be sliced");
   return new_slice(r, self, reinterpret_cast<std::byte*>(r->region->buffers()[0].local_addr), r->length, index);
 }
 
@@ -164,7 +155,7 @@ void region_finalize(PyObject* self) {
 }
 
 PyMethodDef g_region_methods[] = {
-    {"bind", method<region_bind>(), METH_FASTCALL | METH_KEYWORDS,
+    {"bind", method<parsed<region_bind, "mr.bind", "fid! flags">>(), METH_FASTCALL | METH_KEYWORDS,
      "Associate the region with a counter or an endpoint (fi_mr_bind).\n\n"
      "fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT`\n"
      "        one through which peers may access the region, otherwise an association without effect, so that a\n"
@@ -278,19 +269,19 @@ PyType_Slot g_region_slots[] = {{Py_tp_methods, with_signatures("MemoryRegionCor
 
 }  // namespace
 
+bool close_released(nic::MemoryRegion& region, std::string* why) {
+  const ReleasedGil released;
+  return region.close(why);
+}
+
 MemoryRegionCore::~MemoryRegionCore() {
   const Seam seam;
   delist();  // before releasing the GIL: another thread must not find an object that is being freed
   if (!box || !region || box->forked()) return;
   if (region->closed()) return;
   std::string why;
-  bool done;
-  {
-    const ReleasedGil released;
-    done = region->close(&why);
-  }
   // A peer did not finish its copy in time. The peer could write to freed memory, so leak the memory and report it.
-  if (!done) {
+  if (!close_released(*region, &why)) {
     keep.each([](const nb::object& o) { Py_INCREF(o.ptr()); });
     PySys_WriteStderr("weft: a region was dropped while %s; its memory is kept\n", why.c_str());
     return;
@@ -303,12 +294,7 @@ MappingCore::~MappingCore() {
   const Seam seam;
   if (!box || !region || box->forked()) return;
   std::string why;  // if a peer does not finish, the NIC keeps the mapping, and its memory is not reused
-  bool done;
-  {
-    const ReleasedGil released;
-    done = region->close(&why);
-  }
-  if (done && g_holding) held_pages().release(this);
+  if (close_released(*region, &why) && g_holding) held_pages().release(this);
 }
 
 void register_mr(Module& m) {
@@ -338,8 +324,7 @@ void register_mr(Module& m) {
                                 (by_owner ? mem::kMrByOwner : 0);
           std::optional<wire::EpAddress> only;
           if (source) only = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
-          const mem::AccessGuard guard =
-              translating([&] { return call::admit(*box_of(d)->domain->nic(), vnis, only); });
+          const mem::AccessGuard guard = call::admit(*box_of(d)->domain->nic(), vnis, only);
           nic::RegionExtra extra;
           extra.base = base;
           extra.later = key_later;
@@ -415,27 +400,22 @@ void register_mr(Module& m) {
           },
           "True if peers access the memory by load and store, because Weft allocated it.")
       .def(
-          "bind_ep",
-          [](MemoryRegionCore& r, EndpointCore& ep) { translating([&] { r.region->bind_endpoint(*ep.ep); }); },
-          nb::arg("ep"))
+          "bind_ep", [](MemoryRegionCore& r, EndpointCore& ep) { r.region->bind_endpoint(*ep.ep); }, nb::arg("ep"))
       .def(
           "bind_cntr",
           [](MemoryRegionCore& r, CounterCore& c, uint64_t flags) {
             check_usable(c, "counter");
-            translating([&] { r.box->domain->bind_region_counter(r.region, c.counter, flags); });
+            r.box->domain->bind_region_counter(r.region, c.counter, flags);
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def(
-          "enable_core",
-          [](MemoryRegionCore& r, std::optional<uint64_t> key) { translating([&] { r.region->enable(key); }); },
-          nb::arg("key") = nb::none(), nb::sig("def enable_core(self, key: int | None = None) -> None"),
+          "enable_core", [](MemoryRegionCore& r, std::optional<uint64_t> key) { r.region->enable(key); },
+          nb::arg("key") = nb::none(),
           "Enables the region for peers. key: needed by a region with key_later if the NIC makes no keys.\n"
           "Raises NoKey (the key is in use), NoSpace.")
       .def(
           "enable_mapped",
-          [](MemoryRegionCore& r, const MappingCore& mapping) {
-            translating([&] { r.region->enable_mapped(mapping.region); });
-          },
+          [](MemoryRegionCore& r, const MappingCore& mapping) { r.region->enable_mapped(mapping.region); },
           nb::arg("mapping"),
           "Replaces enable_core() for a region with key_later: peers access the memory through the mapping, and the\n"
           "region gets the mapping's key.")
@@ -444,11 +424,11 @@ void register_mr(Module& m) {
           [](MemoryRegionCore& r) {
             std::string why;
             bool done = false;
-            translating([&] {
+            {
               const ReleasedGil released;
               done = r.region->disable(&why);
-            });
-            if (!done) raise(fi_err::kEBUSY, "the region cannot be disabled: " + why + "; try again later");
+            }
+            if (!done) raise(fi_err::kEBUSY, "the region cannot be disabled: ", why, "; try again later");
           },
           "Revokes the access of peers until enable(); returns when no access is under way. Raises Busy (a peer did\n"
           "not finish in time).")
@@ -459,7 +439,6 @@ void register_mr(Module& m) {
             return r.box->nic->host->nic().missing_page(address, length);
           },
           nb::arg("address"), nb::arg("length"),
-          nb::sig("def missing_page(self, address: int, length: int) -> int | None"),
           "Returns the address of the first missing page in [address, address + length), or None.")
       .def(
           "unstage",
@@ -494,9 +473,7 @@ void register_mr(Module& m) {
             if (g_holding) [[unlikely]]
               hold(box.get(), self, &piece);
             const auto first = reinterpret_cast<uint64_t>(piece.iov_base);
-            new (self) MappingCore{
-                box, translating([&] { return box->domain->map_memory(*ep.ep, first, length, access, key); }), address,
-                length};
+            new (self) MappingCore{box, box->domain->map_memory(*ep.ep, first, length, access, key), address, length};
           },
           nb::arg("domain"), nb::arg("ep"), nb::kw_only(), nb::arg("address"), nb::arg("length"), nb::arg("access"),
           nb::arg("key"),
@@ -516,12 +493,8 @@ void register_mr(Module& m) {
           [](MappingCore& r) {
             if (r.box->forked()) return;
             std::string why;
-            bool done;
-            {
-              const ReleasedGil released;
-              done = r.region->close(&why);
-            }
-            if (!done) raise(fi_err::kEBUSY, "the mapping cannot be closed: " + why + "; try again later");
+            if (!close_released(*r.region, &why))
+              raise(fi_err::kEBUSY, "the mapping cannot be closed: ", why, "; try again later");
             if (g_holding) held_pages().release(&r);
           },
           "Revokes the key; returns when no access is under way.");

@@ -10,8 +10,6 @@ namespace weft::bind {
 
 namespace {
 
-Signature g_bind_sig{"mr.bind", {"fid", "flags"}, 2, 1, {}};
-
 bool usable(const MemoryRegionCore& r) {
   return r.staged && !r.py_closed && r.box && !r.box->forked();
 }
@@ -126,16 +124,9 @@ void MemoryRegionCore::give_back() {
 bool close_region(MemoryRegionCore& r) {
   if (r.box->forked()) return true;
   std::string why;
-  bool done = r.region->close_at_once();
-  if (!done) [[unlikely]] {
-    const ReleasedGil released;
-    done = r.region->close(&why);
-  }
+  const bool done = r.region->close_at_once() || close_released(*r.region, &why);
   r.box->drain();
-  if (!done) {
-    set_error(fi_err::kEBUSY, "the region cannot be closed: " + why + "; try again later");
-    return false;
-  }
+  if (!done) return set_error(fi_err::kEBUSY, "the region cannot be closed: ", why, "; try again later");
   r.delist();
   r.give_back();
   r.keep.clear();
@@ -145,9 +136,7 @@ bool close_region(MemoryRegionCore& r) {
 }
 
 // HOT.
-PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[2];
-  if (!parse(g_bind_sig, args, nargs, kwnames, a)) return nullptr;
+PyObject* region_bind(PyObject* self, PyObject* (&a)[2]) {
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
   static const nb::handle endpoint_type = nb::type<EndpointCore>();
   if (usable(*r) && !r->fixed && !r->bound.is_valid() && a[1] == nullptr &&
@@ -158,16 +147,14 @@ PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
       try {
         r->region->bind_endpoint(*e->ep);
       } catch (const Error& refused) {
-        set_error(refused.fi_code(), refused.what());
-        return nullptr;
+        return set_error(refused.fi_code(), refused.what());
       }
       r->bound = nb::borrow(a[0]);
       if (!PyObject_GC_IsTracked(self)) PyObject_GC_Track(self);
       Py_RETURN_NONE;
     }
   }
-  static PyObject* const name = interned("_bind");
-  return forward(self, name, a, a[1] != nullptr ? 2 : 1);
+  return forward(self, interned<"_bind">(), a, a[1] != nullptr ? 2 : 1);
 }
 
 namespace {
@@ -217,15 +204,13 @@ PyObject* region_enable(PyObject* self, PyObject*) {
         if (r->took != MemoryRegionCore::Took::nothing) {
           rules.takes->give_quietly(std::exchange(r->took, MemoryRegionCore::Took::nothing));
         }
-        set_error(refused.fi_code(), refused.what());
-        return nullptr;
+        return set_error(refused.fi_code(), refused.what());
       }
       r->fixed = true;
       Py_RETURN_NONE;
     }
   }
-  static PyObject* const name = interned("_enable");
-  return PyObject_CallMethodNoArgs(self, name);
+  return PyObject_CallMethodNoArgs(self, interned<"_enable">());
 }
 
 // HOT. Closes a region without sub-MRs and counters; for other regions MemoryRegion._close checks them first.
@@ -238,8 +223,7 @@ PyObject* region_close(PyObject* self, PyObject*) {
     python = e == nullptr || !e->ep || !e->ep->closed();
   }
   if (python) {
-    static PyObject* const name = interned("_close");
-    return PyObject_CallMethodNoArgs(self, name);
+    return PyObject_CallMethodNoArgs(self, interned<"_close">());
   }
   if (!close_region(*r)) return nullptr;
   r->py_closed = true;

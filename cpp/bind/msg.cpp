@@ -18,8 +18,7 @@ using MessageArgs = BufferArgs;
 bool tag_ok(const char* method, const PyObject* tag) {
   if (tag != nullptr) [[likely]]
     return true;
-  PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
-  return false;
+  return type_error("%s() needs the argument 'tag'", method);
 }
 
 // Takes one buffer; None is no buffer.
@@ -29,9 +28,7 @@ bool take_one(EndpointCore* core, const char* method, const MessageArgs& m, bool
     uint64_t n = 0;
     if (m.len != nullptr && m.len != Py_None && !to_u64(m.len, &n, method, "len")) return false;
     if (n == 0) return true;
-    set_error(fi_err::kEINVAL, std::string(method) + ": buf is None and len " + std::to_string(n) +
-                                   ": without a buffer a message has no bytes");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": buf is None and len ", n, ": without a buffer a message has no bytes");
   }
   if (!b->acquire(m.buf, writable, m.len)) [[unlikely]]
     return false;
@@ -46,10 +43,8 @@ PyObject* check_and_receive(EndpointCore* core, const char* method, call::Receiv
   if (context == nullptr) context = Py_None;
   r.has_context = context != Py_None;
   call::Why why;
-  if (call::check(*core->ep, r, &why) != Refusal::none) [[unlikely]] {
-    refuse(core, method, why);
-    return nullptr;
-  }
+  if (call::check(*core->ep, r, &why) != Refusal::none) [[unlikely]]
+    return refuse(core, method, why);
   r.flags |= core->lane;
   std::array<uint64_t, nic::kIovMax> cookies;
   size_t held = 0;
@@ -74,8 +69,7 @@ PyObject* check_and_receive(EndpointCore* core, const char* method, call::Receiv
   if (!posted.context_used) Py_DECREF(context);
   if (posted.refusal != Refusal::none) [[unlikely]] {
     drop();
-    refuse(core, method, posted.refusal, r.source, r.total);
-    return nullptr;
+    return refuse(core, method, posted.refusal, r.source, r.total);
   }
   Py_RETURN_NONE;
 }

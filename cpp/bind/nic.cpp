@@ -1,5 +1,6 @@
 // cpp/bind/nic.cpp: the NIC and its allocations as Python types.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -70,10 +71,10 @@ void register_nic(Module& m) {
             config.cache_monitor = cache_monitor;
             config.cache = {cache_count_max, cache_bytes_max};
             if (engine != "thread" && engine != "manual") {
-              raise(fi_err::kEINVAL, "engine is '" + engine + "'; it must be thread or manual (WEFT_ENGINE)");
+              raise(fi_err::kEINVAL, "engine is '", engine, "'; it must be thread or manual (WEFT_ENGINE)");
             }
             if (isolation != "shared" && isolation != "strict") {
-              raise(fi_err::kEINVAL, "isolation is '" + isolation + "'; it must be shared or strict (WEFT_ISOLATION)");
+              raise(fi_err::kEINVAL, "isolation is '", isolation, "'; it must be shared or strict (WEFT_ISOLATION)");
             }
             config.engine_thread = engine == "thread";
             config.shm.strict = isolation == "strict";
@@ -85,7 +86,7 @@ void register_nic(Module& m) {
             config.routes = routes();
             config.tcp.log = tcp_log;
             config.limits.mr_count_max = mr_count_max;
-            new (self) PyNic{translating([&] { return std::make_shared<NicBox>(config); })};
+            new (self) PyNic{std::make_shared<NicBox>(config)};
             for (const uint32_t iface : cache_off) self->box->host->cache().set_enabled(iface, false);
           },
           nb::kw_only(), nb::arg("engine") = "thread", nb::arg("isolation") = "shared", nb::arg("cma") = true,
@@ -143,7 +144,7 @@ void register_nic(Module& m) {
           [](PyNic& n) {
             auto box = box_of(n);
             const ReleasedGil released;
-            return translating([&] { return box->host->nic().snapshot(); });
+            return box->host->nic().snapshot();
           },
           "Returns the state of domains, endpoints, queues, counters and peers, as JSON: what `weft top` shows.")
       .def(
@@ -186,17 +187,14 @@ void register_nic(Module& m) {
             auto box = box_of(n);
             mem::SegmentSet& segments = box->host->nic().segments();
             std::byte* p = nullptr;
-            translating([&] {
-              if (address != 0) p = segments.allocate_at(reinterpret_cast<std::byte*>(address), nbytes, fixed);
-              if (p == nullptr && !fixed) p = segments.allocate(nbytes);
-            });
+            if (address != 0) p = segments.allocate_at(reinterpret_cast<std::byte*>(address), nbytes, fixed);
+            if (p == nullptr && !fixed) p = segments.allocate(nbytes);
             if (p == nullptr) {
               char text[64];
               std::snprintf(text, sizeof(text),
                             "%llu B cannot be mapped at 0x%llx: ", static_cast<unsigned long long>(nbytes),
                             static_cast<unsigned long long>(address));
-              raise(fi_err::kENOMEM,
-                    text + std::string("the address is not one of this process, or memory of Weft is mapped there"));
+              raise(fi_err::kENOMEM, text, "the address is not one of this process, or memory of Weft is mapped there");
             }
             if (fresh) segments.discard(p);
             if (huge) {
@@ -229,10 +227,8 @@ void register_nic(Module& m) {
           "overlay",
           [](PyNic& n, uint64_t address, uint64_t nbytes, uint64_t source) {
             bool done = false;
-            translating([&] {
-              done = box_of(n)->host->nic().segments().overlay(reinterpret_cast<std::byte*>(address), nbytes,
-                                                               reinterpret_cast<std::byte*>(source));
-            });
+            done = box_of(n)->host->nic().segments().overlay(reinterpret_cast<std::byte*>(address), nbytes,
+                                                             reinterpret_cast<std::byte*>(source));
             return done;
           },
           nb::arg("address"), nb::arg("nbytes"), nb::arg("source"),
@@ -241,20 +237,19 @@ void register_nic(Module& m) {
           "such allocation, or the kernel refused.")
       .def(
           "region_in",
-          [](PyNic& n, uint64_t address, uint64_t nbytes) -> nb::object {
+          [](PyNic& n, uint64_t address, uint64_t nbytes) -> std::optional<std::pair<uint64_t, uint64_t>> {
             for (const DomainBox* domain : box_of(n)->domains) {
               for (const MemoryRegionCore* r = domain->regions; r != nullptr; r = r->next) {
                 if (r->region->closed()) continue;
                 for (const mem::MrBuffer& b : r->region->buffers()) {
                   if (b.local_addr < address + nbytes && address < b.local_addr + b.length)
-                    return nb::make_tuple(b.local_addr, b.length);
+                    return std::pair(b.local_addr, b.length);
                 }
               }
             }
-            return nb::none();
+            return std::nullopt;
           },
           nb::arg("address"), nb::arg("nbytes"),
-          nb::sig("def region_in(self, address: int, nbytes: int) -> tuple[int, int] | None"),
           "Returns (address, length) of an open region's buffer that overlaps these addresses, or None.")
       .def(
           "close",

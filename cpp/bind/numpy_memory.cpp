@@ -107,8 +107,7 @@ void register_numpy_memory(Module& m) {
         if (found == nullptr) throw nb::python_error();
         return found->live.load(std::memory_order_relaxed);
       },
-      nb::arg("handler"), nb::sig("def numpy_memory_live(handler: object) -> int"),
-      "The number of live arrays that a handler of numpy_memory_handler() has made.");
+      nb::arg("handler"), "The number of live arrays that a handler of numpy_memory_handler() has made.");
   m.def(
       "set_numpy_memory_handler",
       [](const nb::object& handler) {

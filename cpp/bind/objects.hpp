@@ -19,10 +19,9 @@ std::shared_ptr<DomainBox>& box_of(DomainCore& d);  // raises if it is closed or
 
 template <typename T>
 void check_usable(const T& core, const char* what) {
-  if (!core.box || core.closed) raise(fi_err::kEOPBADSTATE, std::string(what) + " is closed");
+  if (!core.box || core.closed) raise(fi_err::kEOPBADSTATE, what, " is closed");
   if (core.box->forked()) {
-    raise(fi_err::kEOPBADSTATE,
-          std::string("this ") + what + " belongs to the parent process: a forked child opens its own fabric");
+    raise(fi_err::kEOPBADSTATE, "this ", what, " belongs to the parent process: a forked child opens its own fabric");
   }
 }
 
@@ -55,9 +54,10 @@ void note_site(MemoryRegionCore* core);
 int region_traverse(PyObject* self, visitproc visit, void* arg);
 int region_clear(PyObject* self);
 int region_setattro(PyObject* self, PyObject* name, PyObject* value);
-PyObject* region_bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* region_bind(PyObject* self, PyObject* (&a)[2]);
 PyObject* region_enable(PyObject* self, PyObject*);
 PyObject* region_close(PyObject* self, PyObject*);
+bool close_released(nic::MemoryRegion& region, std::string* why);  // without the GIL
 bool close_region(MemoryRegionCore& r);  // false with a Python error set: the region is still open
 
 void register_nic(Module& m);

@@ -10,6 +10,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <unordered_set>
@@ -26,13 +28,13 @@ constexpr int kOfiNoDevice = 19;   // FI_ENODEV
 constexpr int kOfiNoRegion = 270;  // FI_ENOMR
 
 // Sets the Python exception of a refusal: `code` is negative, as libfabric returns it.
-void ofi_set_error(const std::string& call, ssize_t code, const std::string& more = {});
+Failed ofi_set_error(const std::string& call, ssize_t code, const std::string& more = {});
 [[noreturn]] void ofi_raise(const std::string& call, ssize_t code, const std::string& more = {});
 inline void ofi_check(const std::string& call, ssize_t code) {
   if (code < 0) ofi_raise(call, code);
 }
 // The library has no such call: NotSupported, with the version.
-bool ofi_missing(const std::string& call);  // false
+Failed ofi_missing(const std::string& call);
 [[noreturn]] void ofi_raise_missing(const std::string& call);
 
 // An object of the library, open or closed.
@@ -52,9 +54,10 @@ struct OfiHandle {
   bool once = false;     // a second close after a refusal would end the process
   int refused = 0;       // the refusal
   int unready = 0;       // of a queue, counter or vector: endpoints that are bound to it, and not enabled
+  std::vector<std::shared_ptr<void>> bound;  // what libfabric wants closed after it, by fi_..._bind
 };
 // HOT. Whether calls may be made on a queue or counter; false with an error set. what: "counter" ...
-bool ofi_refuse_use(const OfiHandle& handle, const char* call, const char* what);
+Failed ofi_refuse_use(const OfiHandle& handle, const char* call, const char* what);
 inline bool ofi_usable(const OfiHandle& handle, const char* call, const char* what) {
   if ((handle.fid != nullptr) & !handle.closing & !handle.forked() & (handle.unready == 0)) [[likely]]
     return true;
@@ -155,7 +158,6 @@ struct OfiCntr : OfiWaits {
 struct OfiMr {
   ~OfiMr();
   std::shared_ptr<OfiDomain> domain;
-  std::vector<std::shared_ptr<void>> bound;
   OfiHandle h;
   nb::object keep;    // the exporters of the memory: a tuple
   nb::object buffer;  // the buffer, if there is one
@@ -198,7 +200,6 @@ struct OfiEp {
   int shut() noexcept;
   void release_unready() noexcept;
   std::shared_ptr<OfiDomain> domain;
-  std::vector<std::shared_ptr<void>> bound;
   std::vector<std::shared_ptr<OfiHandle>> unready;  // the objects that wait for enable(): see OfiHandle
   size_t iov_limit = 1, rma_iov_limit = 1, rx_iov_limit = 1;
   // Members that a plain call reads: two cache lines.
@@ -210,7 +211,7 @@ struct OfiEp {
   bool mr_local = false;                    // the domain's
   bool triggers = false;                    // FI_TRIGGER
   bool plain_tx = false, plain_rx = false;  // a queue reports every operation, and the flags ask for nothing else
-  OfiEp* owner = this;                      // of its operations: of an alias, the original, which `bound` holds
+  OfiEp* owner = this;                      // of its operations: of an alias, the original, which `h.bound` holds
   size_t inject_size = 0;
   // The library's tables, where they have every call; otherwise each call is looked up.
   const ofi::MsgOps* msg = nullptr;
@@ -230,7 +231,6 @@ struct OfiEp {
 };
 struct OfiPep {
   std::shared_ptr<OfiFabric> fabric;
-  std::shared_ptr<OfiEq> eq;
   OfiHandle h;
   [[nodiscard]] ofi::FidPep* get() const noexcept { return reinterpret_cast<ofi::FidPep*>(h.fid); }
 };
@@ -252,17 +252,41 @@ bool ofi_in_use(const OfiCore<T>& core) noexcept {
 template <typename T>
 T& ofi_open(const OfiCore<T>& core, const char* call) {
   T& t = *core.box;
-  if (t.h.fid == nullptr || t.h.closing) raise(fi_err::kEOPBADSTATE, std::string(call) + ": the object is closed");
+  if (t.h.fid == nullptr || t.h.closing) raise(fi_err::kEOPBADSTATE, call, ": the object is closed");
   if (t.h.forked()) {
-    raise(fi_err::kEOPBADSTATE, std::string(call) +
-                                    ": the object belongs to the parent process: a forked child opens "
-                                    "its own fabric");
+    raise(fi_err::kEOPBADSTATE, call,
+          ": the object belongs to the parent process: a forked child opens "
+          "its own fabric");
   }
   return t;
 }
 
+// close() of an object. Raises the library's refusal.
+template <Text kCall, typename T>
+void ofi_close(OfiCore<T>& core) {
+  if constexpr (requires { core.box->shut(); }) {
+    ofi_check(kCall.text, core.box->shut());
+  } else {
+    ofi_check(kCall.text, core.box->h.shut());
+  }
+}
+
 // The library's counter, which is open. Raises BadState.
 const std::shared_ptr<OfiCntr>& ofi_counter(const CounterCore& core, const char* call);
+
+// fi_..._bind: the object holds the other one until it is closed. Raises BadState, and the library's refusal.
+template <typename T, typename U>
+T& ofi_bind(const char* call, const OfiCore<T>& self, const std::shared_ptr<U>& other, uint64_t flags) {
+  T& t = ofi_open(self, call);
+  ofi_check(call, t.h.fid->ops->bind(t.h.fid, ofi_open(OfiCore<U>{other}, call).h.fid, flags));
+  t.h.bound.push_back(other);
+  return t;
+}
+// The same as a method of nanobind.
+template <Text kCall, typename T, typename U>
+void ofi_bound(OfiCore<T>& self, OfiCore<U>& other, uint64_t flags) {
+  (void)ofi_bind(kCall.text, self, other.box, flags);
+}
 
 extern PyTypeObject* g_ofi_mr_type;
 extern PyType_Slot g_ofi_ep_slots[];  // ofi_ep.cpp
@@ -276,11 +300,19 @@ void register_ofi_groups(Module& m);
 void register_ofi_work(Module& m);
 
 // A text of the library for people, which some providers do not end within its bytes: any bytes are taken.
-nb::object ofi_words(const char* words);
+nb::str ofi_words(const char* words);
 // Addresses: bytes, or text under FI_ADDR_STR; bytes that are no text are escaped as os.fsdecode() does.
 nb::object ofi_address(const void* data, size_t length, bool text);
-std::string ofi_address_bytes(const nb::bytes& address, bool text);  // with a NUL after a text
 constexpr size_t kOfiAddressMax = 512;
+// The address that f(room, &length) writes.
+template <typename F>
+nb::object ofi_address_by(bool text, F&& f) {
+  std::array<char, kOfiAddressMax> room{};
+  size_t length = room.size();
+  f(room.data(), &length);
+  return ofi_address(room.data(), std::min(length, room.size()), text);
+}
+std::string ofi_address_bytes(const nb::bytes& address, bool text);  // with a NUL after a text
 
 // HOT. Calls the library through a table; -FI_ENOSYS: the provider has no such call.
 template <typename Table, typename Entry, typename... Args>

@@ -16,9 +16,8 @@ struct Pair {
     uint64_t type = 0, what = 0;
     if (!to_u64(datatype_arg, &type, method, "datatype") || !to_u64(op_arg, &what, method, "op")) return false;
     if (type >= std::size(kOfiElement) || what >= 1024) {
-      set_error(fi_err::kEOPNOTSUPP, std::string(method) + ": " + call::op_name(what) + " on " +
-                                         call::datatype_name(type) + " is no pair of fi_atomic(3)");
-      return false;
+      return set_error(fi_err::kEOPNOTSUPP, method, ": ", call::op_name(what), " on ", call::datatype_name(type),
+                       " is no pair of fi_atomic(3)");
     }
     datatype = static_cast<int>(type);
     op = static_cast<int>(what);
@@ -33,8 +32,7 @@ constexpr int kAtomicRead = 10;
 bool operand_ok(const char* method, Family family, const Pair& pair, bool given) {
   if (given || (family == Family::fetch && pair.op == kAtomicRead)) [[likely]]
     return true;
-  set_error(fi_err::kEINVAL, std::string(method) + ": buf is None (NULL), which is for ATOMIC_READ alone: give memory");
-  return false;
+  return set_error(fi_err::kEINVAL, method, ": buf is None (NULL), which is for ATOMIC_READ alone: give memory");
 }
 
 // The elements of a buffer; false with an error set if it is not a whole number of them.
@@ -45,9 +43,8 @@ bool elements(const char* method, const char* name, const Buf& b, const Pair& pa
     *count = b.length / size;
     return true;
   }
-  set_error(fi_err::kEINVAL, std::string(method) + ": " + name + ": a buffer of " + std::to_string(b.length) +
-                                 " bytes is no whole number of elements of " + std::to_string(size));
-  return false;
+  return set_error(fi_err::kEINVAL, method, ": ", name, ": a buffer of ", b.length,
+                   " bytes is no whole number of elements of ", size);
 }
 
 // The most elements of a call are the library's to say; some providers do not check them, and write beyond their
@@ -60,16 +57,13 @@ bool count_ok(OfiEp& ep, const char* method, Family family, const Pair& pair, ui
   const auto r = ofi_call(ep.get()->atomic, valid, ep.get(), pair.datatype, pair.op, &most);
   if (r == -fi_err::kENOSYS || (r == 0 && count <= most)) [[likely]]
     return true;
-  if (r != 0) {
-    ofi_set_error(method, r,
-                  call::op_name(static_cast<uint64_t>(pair.op)) + " on " +
-                      call::datatype_name(static_cast<uint64_t>(pair.datatype)));
-  } else {
-    set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(count) + " elements; at most " +
-                                     std::to_string(most) +
-                                     " in a call\n  try: several calls (query_atomic tells how many)");
+  if (r == 0) {
+    return set_error(fi_err::kEMSGSIZE, method, ": ", count, " elements; at most ", most,
+                     " in a call\n  try: several calls (query_atomic tells how many)");
   }
-  return false;
+  return ofi_set_error(method, r,
+                       call::op_name(static_cast<uint64_t>(pair.op)) + " on " +
+                           call::datatype_name(static_cast<uint64_t>(pair.datatype)));
 }
 
 // HOT. A call with one buffer of each kind.
@@ -108,20 +102,13 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
     }
     bufs[held++] = &result;
     count = p.buf == Py_None ? n : count;
-    if (n < count) {
-      set_error(fi_err::kEINVAL, std::string(method) + ": result has room for " + std::to_string(n) + " elements of " +
-                                     std::to_string(count));
-      return nullptr;
-    }
+    if (n < count) return set_error(fi_err::kEINVAL, method, ": result has room for ", n, " elements of ", count);
   }
   if (p.count != nullptr && p.count != Py_None) {
     uint64_t wanted = 0;
     if (!to_u64(p.count, &wanted, method, "count")) return nullptr;
-    if (wanted > count) {
-      set_error(fi_err::kEINVAL, std::string(method) + ": count is " + std::to_string(wanted) + ", the buffers have " +
-                                     std::to_string(count) + " elements");
-      return nullptr;
-    }
+    if (wanted > count)
+      return set_error(fi_err::kEINVAL, method, ": count is ", wanted, ", the buffers have ", count, " elements");
     count = wanted;
   }
   const OfiOp op{method, kOfiTransmit, ep->tx_flags | (inject ? kOfiInject : 0), count * pair.size, false};
@@ -193,11 +180,9 @@ PyObject* list_atomic(PyObject* self, const char* method, Family family, const L
     if (!ofi_fits(*ep, op, list->count, family == Family::base)) return nullptr;
   }
   if ((family == Family::compare && compare.total < bytes) || (family != Family::base && result.total < bytes)) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": the operands have " + std::to_string(bytes) +
-                                   " bytes, the values to compare with " + std::to_string(compare.total) +
-                                   ", the room for results " + std::to_string(result.total) +
-                                   "\n  try: lists of the same number of elements");
-    return nullptr;
+    return set_error(fi_err::kEINVAL, method, ": the operands have ", bytes, " bytes, the values to compare with ",
+                     compare.total, ", the room for results ", result.total,
+                     "\n  try: lists of the same number of elements");
   }
   if (message && !remote.fits(*ep, method, bytes / pair.size, "elements")) return nullptr;
   std::array<const Buf*, 3 * ofi::kIovMax> bufs;

@@ -109,15 +109,11 @@ void keep_all(OfiCq& cq, const Raw& raw, ssize_t n) {
   cq.side.insert(cq.side.end(), room.data(), room.data() + taken);
 }
 
-void refuse_read(const char* call, ssize_t code) {
-  if (code == -fi_err::kEAVAIL) {
-    set_error(fi_err::kEAVAIL,
-              "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
-  } else if (code == -fi_err::kENOSYS) {
-    (void)ofi_missing(call);
-  } else {
-    ofi_set_error(call, code);
-  }
+Failed refuse_read(const char* call, ssize_t code) {
+  if (code == -fi_err::kENOSYS) return ofi_missing(call);
+  if (code != -fi_err::kEAVAIL) return ofi_set_error(call, code);
+  return set_error(fi_err::kEAVAIL,
+                   "an operation failed: its entry is at the head of the completion queue; read it with readerr()");
 }
 
 }  // namespace
@@ -152,10 +148,7 @@ Py_ssize_t ofi_cq_take(OfiCq& cq, const char* call, nic::CqEntry* out, size_t co
 bool ofi_cq_wait(OfiCq& cq, const char* call, size_t count, bool from, uint64_t cond, uint64_t deadline,
                  uint64_t signals) {
   constexpr int kInterrupted = 4, kCanceled = 125, kTimedOut = 110;  // FI_EINTR ...
-  const auto refuse = [&](int code, const char* text) {
-    set_error(code, std::string(call) + text);
-    return false;
-  };
+  const auto refuse = [&](int code, const char* text) { return set_error(code, call, text); };
   const int ms = slice_ms(deadline);
   if (ms == 0) return refuse(fi_err::kEAGAIN, ": no completion within the timeout");
   if (cq.looks()) {
@@ -172,14 +165,10 @@ bool ofi_cq_wait(OfiCq& cq, const char* call, size_t count, bool from, uint64_t 
     if (n == -kCanceled && !closed && cq.looks()) return true;  // look() signalled
     if (n == -kCanceled && closed) return refuse(fi_err::kECANCELED, ": the queue was closed");
     if (n < 0 && n != -fi_err::kEAGAIN && n != -fi_err::kEAVAIL && n != -kInterrupted && n != -kTimedOut) {
-      refuse_read(call, n);
-      return false;
+      return refuse_read(call, n);
     }
   }
-  if (cq.signals != signals) {
-    ofi_set_error(call, -kCanceled);
-    return false;
-  }
+  if (cq.signals != signals) return ofi_set_error(call, -kCanceled);
   if (PyErr_CheckSignals() != 0) return false;
   if (cq.h.closing || cq.h.fid == nullptr)
     return refuse(fi_err::kECANCELED, ": the queue was closed while this thread waited");

@@ -103,7 +103,7 @@ void make_alias(Core* self, Core& original, uint64_t flags) {
   box->domain = ep.domain;
   box->h.fid = fid;
   box->owner = &ep;
-  box->bound.push_back(original.box);
+  box->h.bound.push_back(original.box);
   box->iov_limit = ep.iov_limit;
   box->rma_iov_limit = ep.rma_iov_limit;
   box->rx_iov_limit = ep.rx_iov_limit;
@@ -139,20 +139,15 @@ void set_ops_flags(Core& self, uint64_t flags) {
   if (ep.enabled) settle(ep);
 }
 
-template <typename T>
-void bind_fid(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
-  ofi_check("ep.bind", ep.h.fid->ops->bind(ep.h.fid, other->h.fid, flags));
-  ep.bound.push_back(other);
-}
-
 // For objects that must not be used before enable(). A connected endpoint's queues are read while it waits
 // for its connection.
 template <typename T>
-void bind_progress(OfiEp& ep, const std::shared_ptr<T>& other, uint64_t flags) {
-  bind_fid(ep, other, flags);
-  if (ep.enabled || ep.connected) return;
+OfiEp& bind_progress(const Core& self, const std::shared_ptr<T>& other, uint64_t flags) {
+  OfiEp& ep = ofi_bind("ep.bind", self, other, flags);
+  if (ep.enabled || ep.connected) return ep;
   ep.unready.emplace_back(other, &other->h);
   ++other->h.unready;
+  return ep;
 }
 
 constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
@@ -160,10 +155,8 @@ constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
 // The library reports every operation, also where the application wants selected ones: an entry tells when the buffers
 // of an operation are free. read() leaves out entries that the application does not want.
 void bind_cq(Core& self, const CompletionQueueCore& cq, uint64_t flags) {
-  OfiEp& ep = ofi_open(self, "ep.bind");
   if (!cq.lib) raise(fi_err::kEINVAL, "ep.bind: the queue is of Weft's NIC");
-  (void)ofi_open(OfiCore<OfiCq>{cq.lib}, "ep.bind");
-  bind_progress(ep, cq.lib, flags & ~kSelective);
+  OfiEp& ep = bind_progress(self, cq.lib, flags & ~kSelective);
   if (flags & kOfiTransmit) ep.tx = cq.lib;
   if (flags & kOfiRecv) ep.rx = cq.lib;
   if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
@@ -172,19 +165,13 @@ void bind_cq(Core& self, const CompletionQueueCore& cq, uint64_t flags) {
 }
 
 nb::object name_of(Core& self, bool peer) {
-  OfiEp& ep = ofi_open(self, peer ? "ep.getpeer" : "ep.getname");
-  std::array<char, kOfiAddressMax> room{};
-  size_t length = room.size();
-  int r = -fi_err::kENOSYS;
-  if (peer) {
-    const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::getpeer);
-    if (call != nullptr) r = call(ep.get(), room.data(), &length);
-  } else {
-    const auto call = ofi::op(ep.get()->cm, &ofi::CmOps::getname);
-    if (call != nullptr) r = call(ep.h.fid, room.data(), &length);
-  }
-  ofi_check(peer ? "ep.getpeer" : "ep.getname", r);
-  return ofi_address(room.data(), std::min(length, room.size()), ep.domain->text_addresses);
+  const char* const name = peer ? "ep.getpeer" : "ep.getname";
+  OfiEp& ep = ofi_open(self, name);
+  return ofi_address_by(ep.domain->text_addresses, [&](void* room, size_t* length) {
+    const ofi::CmOps* cm = ep.get()->cm;
+    ofi_check(name, peer ? ofi_call(cm, &ofi::CmOps::getpeer, ep.get(), room, length)
+                         : ofi_call(cm, &ofi::CmOps::getname, ep.h.fid, room, length));
+  });
 }
 
 void set_name(Core& self, const nb::bytes& address) {
@@ -261,11 +248,6 @@ size_t valid(Core& self, int datatype, int op, int family) {
   return count;
 }
 
-void close_ep(Core& self) {
-  const int r = self.box->shut();
-  if (r < 0) ofi_raise("ep.close", r);
-}
-
 }  // namespace
 
 // Binds a vector to an endpoint that has none, for its close().
@@ -290,11 +272,7 @@ void OfiEp::release_unready() noexcept {
 }
 
 int OfiEp::shut() noexcept {
-  if (owner != this) {  // its operations go on: they are the original's
-    const int r = h.shut();
-    if (r >= 0) bound.clear();
-    return r;
-  }
+  if (owner != this) return h.shut();  // its operations go on: they are the original's
   const bool drops = ofi_may_drop(h), was_open = h.fid != nullptr;
   std::shared_ptr<OfiAv> vector;
   if (was_open && drops && !av && !connected && domain->quirks.has(ofi::Quirk::close_without_vector_crashes))
@@ -305,6 +283,7 @@ int OfiEp::shut() noexcept {
       if (cq != nullptr) ofi_progress(*cq);
     }
   }
+  const auto kept = h.bound;  // freed last
   const int r = h.shut();
   if (r < 0 || !was_open || !drops) return r;
   release_unready();
@@ -320,7 +299,6 @@ int OfiEp::shut() noexcept {
   left.clear();
   for (const uint64_t one : owners) ofi_drop(one);  // last: dropping may run Python code
   ofi_drop_all(own);
-  bound.clear();
   av.reset();
   return 0;
 }
@@ -336,7 +314,7 @@ void register_ofi_endpoint(Module& m) {
   Class<Core>(m, "OfiEndpointCore", nb::type_slots(g_ofi_ep_slots), "An endpoint of a real libfabric: its data path.")
       .def("__init__", &make_ep, nb::arg("domain"), nb::arg("info"))
       .def("__init__", &make_alias, nb::arg("original"), nb::arg("flags"))
-      .def("close_core", &close_ep)
+      .def("close_core", &ofi_close<"ep.close", OfiEp>)
       .def("getopsflag_core", &get_ops_flags, nb::arg("side"))
       .def("setopsflag_core", &set_ops_flags, nb::arg("flags"))
       .def_prop_ro("in_use", &ofi_in_use<OfiEp>, "True while an object that uses this one exists.")
@@ -345,26 +323,18 @@ void register_ofi_endpoint(Module& m) {
       .def(
           "bind_cntr",
           [](Core& self, const CounterCore& cntr, uint64_t flags) {
-            const auto& box = ofi_counter(cntr, "ep.bind");
-            bind_progress(ofi_open(self, "ep.bind"), box, flags);
+            bind_progress(self, ofi_counter(cntr, "ep.bind"), flags);
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def(
           "bind_av",
           [](Core& self, OfiCore<OfiAv>& av, uint64_t flags) {
-            (void)ofi_open(av, "ep.bind");
-            bind_progress(ofi_open(self, "ep.bind"), av.box, flags);
-            self.box->av = av.box;
-            tell_aliases(*self.box);
+            OfiEp& ep = bind_progress(self, av.box, flags);
+            ep.av = av.box;
+            tell_aliases(ep);
           },
           nb::arg("av"), nb::arg("flags"))
-      .def(
-          "bind_eq",
-          [](Core& self, OfiCore<OfiEq>& eq, uint64_t flags) {
-            (void)ofi_open(eq, "ep.bind");
-            bind_fid(ofi_open(self, "ep.bind"), eq.box, flags);
-          },
-          nb::arg("eq"), nb::arg("flags"))
+      .def("bind_eq", &ofi_bound<"ep.bind", OfiEp, OfiEq>, nb::arg("eq"), nb::arg("flags"))
       .def("enable_core",
            [](Core& self) {
              OfiEp& ep = ofi_open(self, "ep.enable");

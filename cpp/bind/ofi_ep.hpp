@@ -27,12 +27,10 @@ inline OfiEp* ofi_ep_of(PyObject* self, const char* call) {
   OfiEp* ep = nb::inst_ptr<OfiCore<OfiEp>>(self)->box.get();
   if (ep != nullptr && ep->h.fid != nullptr && !ep->h.closing && !ep->h.forked()) [[likely]]
     return ep;
-  set_error(
-      fi_err::kEOPBADSTATE,
-      std::string(call) + (ep != nullptr && ep->h.fid != nullptr && ep->h.forked()
-                               ? ": this endpoint belongs to the parent process: a forked child opens its own fabric"
-                               : ": the endpoint is closed"));
-  return nullptr;
+  return set_error(fi_err::kEOPBADSTATE, call,
+                   (ep != nullptr && ep->h.fid != nullptr && ep->h.forked()
+                        ? ": this endpoint belongs to the parent process: a forked child opens its own fabric"
+                        : ": the endpoint is closed"));
 }
 
 // Takes a buffer, or a region of the library as one; None is no bytes.
@@ -67,21 +65,21 @@ inline bool ofi_known(const OfiEp& ep, ofi::Addr peer, bool receives) {
 }
 // Checks that the endpoint is enabled, and the peer. Again that the endpoint is open: the arguments were converted,
 // which may have run Python code.
-bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer);
+Failed ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer);
 inline bool ofi_ready(const OfiEp& ep, const char* method, ofi::Addr peer, bool receives) {
   if (ep.usable() && ofi_known(ep, peer, receives)) [[likely]]
     return true;
   return ofi_refuse_state(ep, method, peer);
 }
 // Under FI_MR_LOCAL the library needs a descriptor of a buffer with bytes.
-bool ofi_refuse_desc(const char* method);
+Failed ofi_refuse_desc(const char* method);
 inline bool ofi_described(const OfiEp& ep, const char* method, const Buf& b, const void* desc) {
   return !ep.domain->mr_local || desc != nullptr || b.length == 0 || ofi_refuse_desc(method);
 }
 
 // Keeps a tagged call away from the messages of libfabric's own collectives: a receive that took one would end the
 // process. *ignore: of a receive.
-bool ofi_refuse_tag(const OfiEp& ep, const char* method, uint64_t tag);
+Failed ofi_refuse_tag(const OfiEp& ep, const char* method, uint64_t tag);
 inline bool ofi_tag(const OfiEp& ep, const char* method, uint64_t tag, uint64_t* ignore) {
   *ignore &= ~ep.reserved_tag;
   return (tag & ep.reserved_tag) == 0 || ofi_refuse_tag(ep, method, tag);
@@ -111,7 +109,7 @@ struct OfiOp {
 
 // Checks the length of a list and the bytes of FI_INJECT: some providers do not, and write beyond their own memory.
 // outbound: the library reads the buffers.
-bool ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count);
+Failed ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count);
 inline bool ofi_fits(const OfiEp& ep, const OfiOp& op, size_t count, bool outbound) {
   if (count <= (op.receives ? ep.rx_iov_limit : ep.iov_limit) &&
       (!outbound || (op.flags & kOfiInject) == 0 || op.total <= ep.inject_size)) [[likely]] {
@@ -129,7 +127,7 @@ struct OfiRemote {
 };
 
 void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept;
-PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code);
+Failed ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code);
 
 // Posts an operation that completes: f(context) calls the library.
 template <typename F>

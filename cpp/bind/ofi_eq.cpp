@@ -84,7 +84,7 @@ void register_ofi_event_queues(Module& m) {
   def_waits(eq_type, &OfiCore<OfiEq>::box);
   eq_type.def_prop_ro("fd", [](const OfiCore<OfiEq>& core) { return descriptor(*core.box); })
       .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
-      .def("close_core", [](OfiCore<OfiEq>& self) { ofi_check("eq.close", self.box->h.shut()); })
+      .def("close_core", &ofi_close<"eq.close", OfiEq>)
       .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
            nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
       .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
@@ -101,8 +101,7 @@ void register_ofi_event_queues(Module& m) {
           [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
             return words_of(self, prov_errno, err_data, "eq.strerror");
           },
-          nb::arg("prov_errno"), nb::arg("err_data"),
-          nb::sig("def strerror_core(self, prov_errno: int, err_data: bytes) -> str"));
+          nb::arg("prov_errno"), nb::arg("err_data"));
 }
 
 }  // namespace weft::bind

@@ -81,7 +81,7 @@ void join(GroupBox* self, OfiCore<OfiEp>& endpoint, OfiCore<OfiAv>& vector, std:
   if (joins == nullptr) ofi_raise_missing(call);
   auto mc = std::make_shared<OfiMc>();
   const bool soft = ep.domain->soft_groups();
-  if (members.empty()) raise(fi_err::kEINVAL, std::string(call) + ": no members");
+  if (members.empty()) raise(fi_err::kEINVAL, call, ": no members");
   mc->set = make_set(vector.box, call, members.size(), comm_key, set_flags, soft ? members[0] : kNotAvailable);
   ofi::FidAvSet* set = mc->set->get();  // its table has no size in some versions: libfabric's calls do not look
   for (size_t i = soft ? 1 : 0; i < members.size(); ++i) ofi_check(call, set->ops->insert(set, members[i]));
@@ -129,9 +129,8 @@ bool to_elements(const char* method, const CollectiveArgs& c, const Buf& buf, ui
                  size_t* bytes) {
   const bool given = c.datatype != nullptr && c.datatype != Py_None;
   if (!(given ? to_u64(c.datatype, datatype, method, "datatype") : datatype_of(method, c.buf, datatype))) return false;
-  if (*datatype >= std::size(kOfiElement)) {
+  if (*datatype >= std::size(kOfiElement))
     return fail(fi_err::kEOPNOTSUPP, method, "datatype " + std::to_string(*datatype) + " is none of fi_atomic(3)");
-  }
   const size_t size = kOfiElement[*datatype];
   *count = buf.length / size;
   const uint64_t most = *count;
@@ -153,10 +152,9 @@ bool has_reduction(const OfiEp& ep, const char* method, int op, int datatype) {
   const int r = query(ep.domain->get(), kAllreduce, &attr, 0);
   if (r == 0) [[likely]]
     return true;
-  ofi_set_error(method, r == -fi_err::kENOSYS ? -fi_err::kEOPNOTSUPP : r,
-                "operation " + std::to_string(op) + " on datatype " + std::to_string(datatype) +
-                    " is no reduction here: Domain.query_collective knows the pairs");
-  return false;
+  return ofi_set_error(method, r == -fi_err::kENOSYS ? -fi_err::kEOPNOTSUPP : r,
+                       "operation " + std::to_string(op) + " on datatype " + std::to_string(datatype) +
+                           " is no reduction here: Domain.query_collective knows the pairs");
 }
 
 // libfabric's own calls never end where their messages do not fit: the library then reports each to the application.
@@ -277,10 +275,7 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Collecti
   uint64_t datatype = 0, op = 0, count = 0, flags = 0;
   size_t bytes = 0, root = 0;
   if (ep == nullptr) return nullptr;
-  if (c.op == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'op'", method);
-    return nullptr;
-  }
+  if (c.op == nullptr) return type_error("%s() needs the argument 'op'", method);
   if (!needed(method, "buf", c.buf) || !to_u64(c.op, &op, method, "op") ||
       !ofi_take(c.buf, false, nullptr, method, &buf) || !ofi_desc(c.desc, method, &desc) ||
       !ofi_desc(c.result_desc, method, &result_desc) || !to_elements(method, c, buf, &datatype, &count, &bytes) ||
@@ -334,14 +329,8 @@ static PyObject* allreduce(PyObject* self, const char* method, const CollectiveA
 void register_ofi_groups(Module& m) {
   Class<GroupBox>(m, "OfiGroupCore", "An endpoint's membership of a collective group of a real libfabric.")
       .def("__init__", &join, nb::arg("ep"), nb::arg("av"), nb::arg("members"), nb::arg("mine"),
-           nb::arg("comm_key").none(), nb::arg("set_flags"), nb::arg("flags"), nb::arg("number"),
-           nb::sig("def __init__(self, ep: OfiEndpointCore, av: OfiAddressVectorCore, members: Sequence[int], mine: "
-                   "int, comm_key: bytes | None, set_flags: int, flags: int, number: int) -> None"))
-      .def("close_core",
-           [](GroupBox& self) {
-             const int r = self.box->shut();
-             if (r < 0) ofi_raise("group.close", r);
-           })
+           nb::arg("comm_key").none(), nb::arg("set_flags"), nb::arg("flags"), nb::arg("number"))
+      .def("close_core", &ofi_close<"group.close", OfiGroup>)
       .def(
           "join_complete", [](GroupBox& self) { self.box->joined = true; }, "The event of the join was read.")
       .def_prop_ro("addr", [](const GroupBox& self) { return self.box->addr; }, "coll_addr of the group's calls.");
@@ -353,7 +342,6 @@ void register_ofi_groups(Module& m) {
         (void)make_set(av.box, "av_set", std::max<size_t>(count, 1), comm_key, flags, soft ? 0 : kNotAvailable);
       },
       nb::arg("av"), nb::arg("count"), nb::arg("comm_key").none(), nb::arg("flags"),
-      nb::sig("def ofi_av_set_valid(av: OfiAddressVectorCore, count: int, comm_key: bytes | None, flags: int) -> None"),
       "Opens a set of the library and closes it (fi_av_set), for its refusal.");
 }
 

@@ -1,4 +1,5 @@
 // cpp/bind/ofi_info.cpp: struct fi_info of a real libfabric, and what Python makes of its fields.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
@@ -167,10 +168,10 @@ nb::object ofi_address(const void* data, size_t length, bool as_text) {
   return made;
 }
 
-nb::object ofi_words(const char* words) {
+nb::str ofi_words(const char* words) {
   if (words == nullptr) return nb::str("");
-  const nb::object made =
-      nb::steal(PyUnicode_DecodeUTF8(words, static_cast<Py_ssize_t>(std::strlen(words)), "replace"));
+  const auto size = static_cast<Py_ssize_t>(std::strlen(words));
+  auto made = nb::steal<nb::str>(PyUnicode_DecodeUTF8(words, size, "replace"));
   if (!made.is_valid()) throw nb::python_error();
   return made;
 }
@@ -195,22 +196,21 @@ void register_ofi_info(Module& m) {
         "fi_getinfo of the library. Raises its error: NoData if nothing meets the hints.");
   m.def(
       "ofi_load",
-      [](const std::string& path) -> nb::object {
+      [](const std::string& path) -> std::optional<std::string> {
         std::string why;
         count_forks();  // no NIC of Weft's may ever be opened here
-        if (ofi::load(path.c_str(), &why) == nullptr) return nb::str(why.c_str());
-        return nb::none();
+        if (ofi::load(path.c_str(), &why) == nullptr) return why;
+        return std::nullopt;
       },
-      nb::arg("path"), nb::sig("def ofi_load(path: str) -> str | None"),
-      "Opens a libfabric, unless one is open. Returns the reason if there is none.");
+      nb::arg("path"), "Opens a libfabric, unless one is open. Returns the reason if there is none.");
   m.def(
       "ofi_library",
-      []() -> nb::object {
+      []() -> std::optional<std::pair<std::string, uint32_t>> {
         const ofi::Library* library = ofi::library();
-        if (library == nullptr) return nb::none();
-        return nb::make_tuple(library->path, library->version);
+        if (library == nullptr) return std::nullopt;
+        return std::pair(library->path, library->version);
       },
-      nb::sig("def ofi_library() -> tuple[str, int] | None"), "(path, version) of the open libfabric, or None.");
+      "(path, version) of the open libfabric, or None.");
   m.def(
       "ofi_strerror",
       [](int code) -> std::string {
@@ -219,7 +219,7 @@ void register_ofi_info(Module& m) {
         const int positive = code == std::numeric_limits<int>::min() ? code : std::abs(code);
         return library == nullptr ? "" : library->strerror(positive);
       },
-      nb::arg("errno"), nb::sig("def ofi_strerror(errno: int) -> str"), "fi_strerror of the library.");
+      nb::arg("errno"), "fi_strerror of the library.");
 }
 
 }  // namespace weft::bind

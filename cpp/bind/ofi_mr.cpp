@@ -1,4 +1,5 @@
 // cpp/bind/ofi_mr.cpp: memory regions of a real libfabric.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 
 #include "bind/ofi.hpp"
@@ -110,33 +111,25 @@ void make_mr(OfiCore<OfiMr>* self, const OfiCore<OfiDomain>& domain, const nb::l
   box->domain = domain.box;
   box->h.fid = &fid->fid;
   box->keep = memory.keep;
-  if (more.base != nullptr) box->bound.push_back(more.base);
+  if (more.base != nullptr) box->h.bound.push_back(more.base);
   if (nb::len(buffers) == 1) box->buffer = nb::borrow(buffers[0]);
   new (self) OfiCore<OfiMr>{box};
-}
-
-template <typename T>
-void bind_mr(OfiCore<OfiMr>& self, const std::shared_ptr<T>& other, uint64_t flags) {
-  OfiMr& mr = ofi_open(self, "mr.bind");
-  ofi_check("mr.bind", mr.h.fid->ops->bind(mr.h.fid, other->h.fid, flags));
-  mr.bound.push_back(other);
 }
 
 void close_mr(OfiCore<OfiMr>& self) {
   const int r = self.box->h.shut();
   if (r < 0) ofi_raise("mr.close", r);
   const nb::object keep = std::move(self.box->keep), buffer = std::move(self.box->buffer);  // may run Python code
-  self.box->bound.clear();
 }
 
-nb::tuple raw_attr(OfiCore<OfiMr>& self, uint64_t flags) {
+std::pair<uint64_t, nb::bytes> raw_attr(OfiCore<OfiMr>& self, uint64_t flags) {
   OfiMr& mr = ofi_open(self, "mr.raw_attr");
   std::vector<uint8_t> raw(4096);
   size_t size = raw.size();
   uint64_t base = 0;
   ofi::RawMr attr{flags, &base, raw.data(), &size};
   ofi_check("mr.raw_attr", mr.h.fid->ops->control(mr.h.fid, ofi::kGetRawMr, &attr));
-  return nb::make_tuple(base, nb::bytes(reinterpret_cast<const char*>(raw.data()), std::min(size, raw.size())));
+  return std::pair(base, nb::bytes(reinterpret_cast<const char*>(raw.data()), std::min(size, raw.size())));
 }
 
 void refresh(OfiCore<OfiMr>& self, const nb::list& buffers, uint64_t flags) {
@@ -164,17 +157,11 @@ void register_ofi_regions(Module& m) {
              "auth_key: bytes | None = None, dmabuf: tuple[int, int, int, int] | None = None, base_mr: "
              "OfiMemoryRegionCore | None = None) -> None"))
       .def("close_core", &close_mr)
-      .def(
-          "bind_ep",
-          [](OfiCore<OfiMr>& self, OfiCore<OfiEp>& ep, uint64_t flags) {
-            (void)ofi_open(ep, "mr.bind");
-            bind_mr(self, ep.box, flags);
-          },
-          nb::arg("ep"), nb::arg("flags"))
+      .def("bind_ep", &ofi_bound<"mr.bind", OfiMr, OfiEp>, nb::arg("ep"), nb::arg("flags"))
       .def(
           "bind_cntr",
           [](OfiCore<OfiMr>& self, const CounterCore& cntr, uint64_t flags) {
-            bind_mr(self, ofi_counter(cntr, "mr.bind"), flags);
+            (void)ofi_bind("mr.bind", self, ofi_counter(cntr, "mr.bind"), flags);
           },
           nb::arg("cntr"), nb::arg("flags"))
       .def("enable_core",
@@ -182,8 +169,7 @@ void register_ofi_regions(Module& m) {
              OfiMr& one = ofi_open(self, "mr.enable");
              ofi_check("mr.enable", one.h.fid->ops->control(one.h.fid, ofi::kEnable, nullptr));
            })
-      .def("raw_attr_core", &raw_attr, nb::arg("flags"),
-           nb::sig("def raw_attr_core(self, flags: int) -> tuple[int, bytes]"))
+      .def("raw_attr_core", &raw_attr, nb::arg("flags"))
       .def("refresh_core", &refresh, nb::arg("buffers"), nb::arg("flags"),
            nb::sig("def refresh_core(self, buffers: list[Any], flags: int) -> None"))
       .def_prop_ro(

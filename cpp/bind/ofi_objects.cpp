@@ -16,30 +16,25 @@ namespace weft::bind {
 
 namespace {
 
+constexpr const char* kNotDone =
+    "\n  the provider does not do this: fi_provider(7) and the provider's own page say what it does";
+constexpr std::pair<int, const char*> kAdvice[] = {
+    {fi_err::kEAGAIN, "\n  try: read the completion queues, then call again"},
+    {fi_err::kEBUSY, "\n  try: close what uses the object first"},
+    {fi_err::kENOSYS, kNotDone},
+    {fi_err::kEOPNOTSUPP, kNotDone},
+    {fi_err::kEOPBADSTATE, "\n  try: ep.enable() first; connect() or accept() for a connected endpoint"},
+    {261 /* FI_ENOEQ */, "\n  try: bind(fabric.eq_open()) first"},
+    {fi_err::kENOCQ, "\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV) before enable()"},
+    {fi_err::kENOKEY,
+     "\n  try: a requested_key that no open region of the domain has; without MR_PROV_KEY the application chooses the "
+     "keys of all regions"},
+    {fi_err::kENOAV, "\n  try: ep.bind(domain.av_open()) before enable()"},
+};
+
 const char* advice(int code) {
-  switch (code) {
-    case 11:  // FI_EAGAIN
-      return "\n  try: read the completion queues, then call again";
-    case 16:  // FI_EBUSY
-      return "\n  try: close what uses the object first";
-    case 38:  // FI_ENOSYS
-    case 95:  // FI_EOPNOTSUPP
-      return "\n  the provider does not do this: fi_provider(7) and the provider's own page say what it does";
-    case 258:  // FI_EOPBADSTATE
-      return "\n  try: ep.enable() first; connect() or accept() for a connected endpoint";
-    case 261:  // FI_ENOEQ
-      return "\n  try: bind(fabric.eq_open()) first";
-    case 263:  // FI_ENOCQ
-      return "\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV) before enable()";
-    case 266:  // FI_ENOKEY
-      return "\n  try: a requested_key that no open region of the domain has; without MR_PROV_KEY the application "
-             "chooses "
-             "the keys of all regions";
-    case 267:  // FI_ENOAV
-      return "\n  try: ep.bind(domain.av_open()) before enable()";
-    default:
-      return "";
-  }
+  const auto* const found = std::ranges::find(kAdvice, code, &std::pair<int, const char*>::first);
+  return found == std::end(kAdvice) ? "" : found->second;
 }
 
 std::string version_text() {
@@ -50,22 +45,21 @@ std::string version_text() {
 
 }  // namespace
 
-void ofi_set_error(const std::string& call, ssize_t code, const std::string& more) {
+Failed ofi_set_error(const std::string& call, ssize_t code, const std::string& more) {
   const int number = static_cast<int>(code < 0 ? -code : code);
   const ofi::Library* library = ofi::library();
   const char* text = library == nullptr ? "" : library->strerror(number);
-  set_error(number, call + ": libfabric: " + (text == nullptr ? "unknown error" : text) +
-                        (more.empty() ? "" : "\n  " + more) + advice(number));
+  return set_error(number, call, ": libfabric: ", (text == nullptr ? "unknown error" : text),
+                   (more.empty() ? "" : "\n  " + more), advice(number));
 }
 void ofi_raise(const std::string& call, ssize_t code, const std::string& more) {
   ofi_set_error(call, code, more);
   throw nb::python_error();
 }
-bool ofi_missing(const std::string& call) {
-  set_error(fi_err::kEOPNOTSUPP, call + ": this libfabric (" + version_text() +
-                                     ") or its provider has no such call\n  try: a newer libfabric (WEFT_LIBFABRIC), "
-                                     "or another provider");
-  return false;
+Failed ofi_missing(const std::string& call) {
+  return set_error(fi_err::kEOPNOTSUPP, call, ": this libfabric (", version_text(),
+                   ") or its provider has no such call\n  try: a newer libfabric (WEFT_LIBFABRIC), "
+                   "or another provider");
 }
 void ofi_raise_missing(const std::string& call) {
   (void)ofi_missing(call);
@@ -95,26 +89,25 @@ int OfiHandle::shut() noexcept {
   if (fid == nullptr) return refused;  // another thread closed it meanwhile
   const int r = fid->ops->close(fid);
   closing = false;
-  if (r == 0) fid = nullptr;
   if (r < 0 && once) refused = r;
-  return r;
+  if (r != 0) return r;
+  fid = nullptr;
+  const auto freed = std::move(bound);
+  return 0;
 }
 
 // A read of a queue or counter makes progress on the endpoints that are bound to it, and ends the process if one of
 // them is not enabled, in several providers: READ_BEFORE_ENABLE_CRASHES of the table of quirks.
-bool ofi_refuse_use(const OfiHandle& handle, const char* call, const char* what) {
-  const std::string name = call, kind = what;
-  if (handle.fid == nullptr || handle.closing) {
-    set_error(fi_err::kEOPBADSTATE, name + ": the " + kind + " is closed");
-  } else if (handle.forked()) {
-    set_error(fi_err::kEOPBADSTATE,
-              name + ": this " + kind + " belongs to the parent process: a forked child opens its own fabric");
-  } else {
-    set_error(fi_err::kEOPBADSTATE, name +
-                                        ": an endpoint that is bound to it is not enabled, and libfabric may end the "
-                                        "process then\n  try: ep.enable() first, or ep.close()");
+Failed ofi_refuse_use(const OfiHandle& handle, const char* call, const char* what) {
+  if (handle.fid == nullptr || handle.closing)
+    return set_error(fi_err::kEOPBADSTATE, call, ": the ", what, " is closed");
+  if (handle.forked()) {
+    return set_error(fi_err::kEOPBADSTATE, call, ": this ", what,
+                     " belongs to the parent process: a forked child opens its own fabric");
   }
-  return false;
+  return set_error(fi_err::kEOPBADSTATE, call,
+                   ": an endpoint that is bound to it is not enabled, and libfabric may end the process then\n"
+                   "  try: ep.enable() first, or ep.close()");
 }
 
 bool ofi_trywait(OfiFabric& fabric, std::vector<ofi::Fid*> fids) {
@@ -126,12 +119,6 @@ bool ofi_trywait(OfiFabric& fabric, std::vector<ofi::Fid*> fids) {
 }
 
 namespace {
-
-template <typename T>
-void close_core(OfiCore<T>& core, const char* call) {
-  const int r = core.box->h.shut();
-  if (r < 0) ofi_raise(call, r);
-}
 
 template <typename T>
 uint64_t number_of_fid(const OfiCore<T>& core) {
@@ -170,18 +157,19 @@ void make_domain_of(OfiCore<OfiDomain>* self, const OfiCore<OfiFabric>& fabric, 
   new (self) OfiCore<OfiDomain>{box};
 }
 
-nb::tuple query_atomic(OfiCore<OfiDomain>& self, int datatype, int op, uint64_t flags) {
+std::pair<size_t, size_t> query_atomic(OfiCore<OfiDomain>& self, int datatype, int op, uint64_t flags) {
   OfiDomain& d = ofi_open(self, "query_atomic");
   ofi::AtomicAttr attr{};
   ofi_run("query_atomic", d, &ofi::DomainOps::query_atomic, datatype, op, &attr, flags);
-  return nb::make_tuple(attr.count, attr.size);
+  return {attr.count, attr.size};
 }
 
-nb::tuple query_collective(OfiCore<OfiDomain>& self, int collective, int op, int datatype, uint64_t flags) {
+std::tuple<size_t, size_t, size_t, uint64_t> query_collective(OfiCore<OfiDomain>& self, int collective, int op,
+                                                              int datatype, uint64_t flags) {
   OfiDomain& d = ofi_open(self, "query_collective");
   ofi::CollectiveAttr attr{op, datatype, {}, 0, 0};
   ofi_run("query_collective", d, &ofi::DomainOps::query_collective, collective, &attr, flags);
-  return nb::make_tuple(attr.datatype_attr.count, attr.datatype_attr.size, attr.max_members, attr.mode);
+  return {attr.datatype_attr.count, attr.datatype_attr.size, attr.max_members, attr.mode};
 }
 
 uint64_t map_raw(OfiCore<OfiDomain>& self, uint64_t base, const nb::bytes& raw, uint64_t flags) {
@@ -217,9 +205,9 @@ void make_av(OfiCore<OfiAv>* self, const OfiCore<OfiDomain>& domain, int type, i
 OfiAv& taking(OfiCore<OfiAv>& self, const char* call) {
   OfiAv& av = ofi_open(self, call);
   if (av.h.unready != 0 && av.domain->quirks.has(ofi::Quirk::insert_before_enable_crashes)) {
-    raise(fi_err::kEOPBADSTATE, std::string(call) +
-                                    ": an endpoint that is bound to the vector is not enabled, and this provider of "
-                                    "libfabric then ends the process\n  try: ep.enable() first, or ep.close()");
+    raise(fi_err::kEOPBADSTATE, call,
+          ": an endpoint that is bound to the vector is not enabled, and this provider of "
+          "libfabric then ends the process\n  try: ep.enable() first, or ep.close()");
   }
   return av;
 }
@@ -239,8 +227,8 @@ uint64_t insert_one(OfiCore<OfiAv>& self, const nb::bytes& address, uint64_t fla
 }
 
 // Inserts addresses of one size, with an event that has `number` as its context. (what the library returned, fi_addrs).
-nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& addresses, uint64_t flags,
-                            uint64_t number) {
+std::pair<int, std::vector<uint64_t>> insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& addresses,
+                                                        uint64_t flags, uint64_t number) {
   OfiAv& av = taking(self, "av.insert");
   std::string room;
   for (const nb::bytes& one : addresses) room.append(one.c_str(), one.size());
@@ -251,7 +239,7 @@ nb::tuple insert_with_event(OfiCore<OfiAv>& self, const std::vector<nb::bytes>& 
   for (const uint64_t one : found) {
     if (one != ~uint64_t{0}) av.add(one);
   }
-  return nb::make_tuple(r, found);
+  return {r, found};
 }
 
 uint64_t insert_service(OfiCore<OfiAv>& self, std::optional<std::string> node, std::optional<std::string> service,
@@ -281,8 +269,8 @@ std::vector<uint64_t> insert_symmetric(OfiCore<OfiAv>& self, const std::string& 
 // The library does not check a fi_addr. Another thread may have removed one since Python looked.
 void expect_known(const OfiAv& av, uint64_t fi_addr, const char* call) {
   if (av.knows(fi_addr)) return;
-  raise(fi_err::kEINVAL, std::string(call) + ": fi_addr " + std::to_string(fi_addr) +
-                             " is not in the vector\n  try: what av.insert() returned, before av.remove()");
+  raise(fi_err::kEINVAL, call, ": fi_addr ", fi_addr,
+        " is not in the vector\n  try: what av.insert() returned, before av.remove()");
 }
 
 void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
@@ -295,13 +283,12 @@ void remove_one(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t flags) {
 nb::object look_up(OfiCore<OfiAv>& self, uint64_t fi_addr) {
   OfiAv& av = ofi_open(self, "av.lookup");
   expect_known(av, fi_addr, "av.lookup");
-  std::array<char, kOfiAddressMax> room{};
-  size_t length = room.size();
-  ofi_run("av.lookup", av, &ofi::AvOps::lookup, fi_addr, room.data(), &length);
-  return ofi_address(room.data(), std::min(length, room.size()), av.domain->text_addresses);
+  return ofi_address_by(av.domain->text_addresses, [&](void* room, size_t* length) {
+    ofi_run("av.lookup", av, &ofi::AvOps::lookup, fi_addr, room, length);
+  });
 }
 
-nb::object text_of(OfiCore<OfiAv>& self, const nb::bytes& address) {
+nb::str text_of(OfiCore<OfiAv>& self, const nb::bytes& address) {
   OfiAv& av = ofi_open(self, "av.straddr");
   const std::string bytes = ofi_address_bytes(address, av.domain->text_addresses);
   const auto call = ofi::op(av.get()->ops, &ofi::AvOps::straddr);
@@ -322,10 +309,9 @@ uint64_t insert_auth_key(OfiCore<OfiAv>& self, const nb::bytes& key, uint64_t fl
 
 nb::bytes lookup_auth_key(OfiCore<OfiAv>& self, uint64_t fi_addr) {
   OfiAv& av = ofi_open(self, "av.lookup_auth_key");
-  std::array<char, kOfiAddressMax> room{};
-  size_t length = room.size();
-  ofi_run("av.lookup_auth_key", av, &ofi::AvOps::lookup_auth_key, fi_addr, room.data(), &length);
-  return nb::bytes(room.data(), std::min(length, room.size()));
+  return nb::bytes(ofi_address_by(false, [&](void* room, size_t* length) {
+    ofi_run("av.lookup_auth_key", av, &ofi::AvOps::lookup_auth_key, fi_addr, room, length);
+  }));
 }
 
 void set_user_id(OfiCore<OfiAv>& self, uint64_t fi_addr, uint64_t id, uint64_t flags) {
@@ -351,11 +337,10 @@ void register_ofi(Module& m) {
   register_ofi_info(m);
   m.def(
       "ofi_quirks", [] { return std::vector<std::string>(ofi::kQuirks.begin(), ofi::kQuirks.end()); },
-      nb::sig("def ofi_quirks() -> list[str]"),
       "The names of the quirks that the extension guards, in the order of bits.");
   Class<OfiCore<OfiFabric>>(m, "OfiFabricCore", "A fabric of a real libfabric.")
-      .def("__init__", &make_fabric, nb::arg("info"), nb::sig("def __init__(self, info: OfiInfo) -> None"))
-      .def("close", [](OfiCore<OfiFabric>& c) { close_core(c, "fabric.close"); })
+      .def("__init__", &make_fabric, nb::arg("info"))
+      .def("close", &ofi_close<"fabric.close", OfiFabric>)
       .def_prop_ro("in_use", &ofi_in_use<OfiFabric>, "True while an object that uses this one exists.")
       .def(
           "trywait",
@@ -365,13 +350,11 @@ void register_ofi(Module& m) {
             for (const uint64_t one : fids) all.push_back(reinterpret_cast<ofi::Fid*>(one));
             return ofi_trywait(f, all);
           },
-          nb::arg("fids"), nb::sig("def trywait(self, fids: Sequence[int]) -> bool"),
+          nb::arg("fids"),
           "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
   Class<OfiCore<OfiDomain>>(m, "OfiDomainCore", "A domain of a real libfabric.")
       .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("quirks"), nb::arg("group_bytes"),
            nb::arg("group_setting"),
-           nb::sig("def __init__(self, fabric: OfiFabricCore, info: OfiInfo, quirks: int, group_bytes: int, "
-                   "group_setting: str) -> None"),
            "quirks: bits in the order of ofi_quirks(). group_bytes: the most of a collective, and the provider's "
            "setting of that.")
       .def("close_core",
@@ -379,28 +362,18 @@ void register_ofi(Module& m) {
              const int r = c.box->h.shut();
              if (r < 0) {
                const ofi::Library* library = ofi::library();
-               raise(-r, std::string("domain.close: libfabric: ") + (library == nullptr ? "" : library->strerror(-r)) +
-                             "\n  rule: all objects of the domain are closed, but the library still uses it, as some "
-                             "providers do after messages that did not end; it stays open until the process ends\n"
-                             "  try: read the completions of all messages before ep.close()");
+               raise(-r, "domain.close: libfabric: ", (library == nullptr ? "" : library->strerror(-r)),
+                     "\n  rule: all objects of the domain are closed, but the library still uses it, as some "
+                     "providers do after messages that did not end; it stays open until the process ends\n"
+                     "  try: read the completions of all messages before ep.close()");
              }
            })
       .def_prop_ro("in_use", &ofi_in_use<OfiDomain>, "True while an object that uses this one exists.")
-      .def(
-          "bind_eq",
-          [](OfiCore<OfiDomain>& self, OfiCore<OfiEq>& eq, uint64_t flags) {
-            OfiDomain& d = ofi_open(self, "domain.bind");
-            ofi_check("domain.bind", d.h.fid->ops->bind(d.h.fid, ofi_open(eq, "domain.bind").h.fid, flags));
-          },
-          nb::arg("eq"), nb::arg("flags"))
+      .def("bind_eq", &ofi_bound<"domain.bind", OfiDomain, OfiEq>, nb::arg("eq"), nb::arg("flags"))
       .def("query_atomic_core", &query_atomic, nb::arg("datatype"), nb::arg("op"), nb::arg("flags"),
-           nb::sig("def query_atomic_core(self, datatype: int, op: int, flags: int) -> tuple[int, int]"),
            "(count, size) of fi_query_atomic.")
       .def("query_collective_core", &query_collective, nb::arg("coll"), nb::arg("op"), nb::arg("datatype"),
-           nb::arg("flags"),
-           nb::sig("def query_collective_core(self, coll: int, op: int, datatype: int, flags: int) -> tuple[int, int, "
-                   "int, int]"),
-           "(count, size, max_members, mode) of fi_query_collective.")
+           nb::arg("flags"), "(count, size, max_members, mode) of fi_query_collective.")
       .def("map_raw_core", &map_raw, nb::arg("base_addr"), nb::arg("raw_key"), nb::arg("flags"))
       .def("unmap_key_core", &unmap_key, nb::arg("key"))
       .def_prop_ro(
@@ -410,22 +383,13 @@ void register_ofi(Module& m) {
   Class<OfiCore<OfiAv>>(m, "OfiAddressVectorCore", "An address vector of a real libfabric.")
       .def("__init__", &make_av, nb::arg("domain"), nb::arg("type"), nb::arg("rx_ctx_bits"), nb::arg("count"),
            nb::arg("ep_per_node"), nb::arg("name").none(), nb::arg("flags"))
-      .def("close_core", [](OfiCore<OfiAv>& c) { close_core(c, "av.close"); })
+      .def("close_core", &ofi_close<"av.close", OfiAv>)
       .def_prop_ro("in_use", &ofi_in_use<OfiAv>, "True while an object that uses this one exists.")
       .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"), nb::arg("given").none() = nb::none(),
-           nb::sig("def insert_one(self, address: bytes, flags: int, given: int | None = None) -> int"),
            "fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.")
       .def("insert_event", &insert_with_event, nb::arg("addresses"), nb::arg("flags"), nb::arg("number"),
-           nb::sig(
-               "def insert_event(self, addresses: Sequence[bytes], flags: int, number: int) -> tuple[int, list[int]]"),
            "fi_av_insert of addresses of one size, which is reported to the event queue.")
-      .def(
-          "bind_eq",
-          [](OfiCore<OfiAv>& self, OfiCore<OfiEq>& eq, uint64_t flags) {
-            OfiAv& av = ofi_open(self, "av.bind");
-            ofi_check("av.bind", av.h.fid->ops->bind(av.h.fid, ofi_open(eq, "av.bind").h.fid, flags));
-          },
-          nb::arg("eq"), nb::arg("flags"))
+      .def("bind_eq", &ofi_bound<"av.bind", OfiAv, OfiEq>, nb::arg("eq"), nb::arg("flags"))
       .def("insert_auth_key_core", &insert_auth_key, nb::arg("key"), nb::arg("flags"))
       .def("lookup_auth_key_core", &lookup_auth_key, nb::arg("fi_addr"))
       .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))
@@ -433,7 +397,7 @@ void register_ofi(Module& m) {
            nb::arg("svccnt"), nb::arg("flags"))
       .def("_remove_one", &remove_one, nb::arg("fi_addr"), nb::arg("flags"))
       .def("_lookup", &look_up, nb::arg("fi_addr"), nb::sig("def _lookup(self, fi_addr: int) -> bytes | str"))
-      .def("straddr_core", &text_of, nb::arg("address"), nb::sig("def straddr_core(self, address: bytes) -> str"))
+      .def("straddr_core", &text_of, nb::arg("address"))
       .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
   register_ofi_event_queues(m);
   register_ofi_endpoint(m);
@@ -442,15 +406,10 @@ void register_ofi(Module& m) {
   register_ofi_regions(m);
   Class<OfiCore<OfiPep>>(m, "OfiPassiveEndpointCore", "A passive endpoint of a real libfabric.")
       .def("__init__", &make_pep, nb::arg("fabric"), nb::arg("info"))
-      .def("close_core", [](OfiCore<OfiPep>& c) { close_core(c, "pep.close"); })
+      .def("close_core", &ofi_close<"pep.close", OfiPep>)
       .def_prop_ro("fid", &number_of_fid<OfiPep>)
       .def(
-          "bind_eq",
-          [](OfiCore<OfiPep>& self, OfiCore<OfiEq>& eq) {
-            OfiPep& pep = ofi_open(self, "pep.bind");
-            ofi_check("pep.bind", pep.h.fid->ops->bind(pep.h.fid, ofi_open(eq, "pep.bind").h.fid, 0));
-            pep.eq = eq.box;
-          },
+          "bind_eq", [](OfiCore<OfiPep>& self, OfiCore<OfiEq>& eq) { (void)ofi_bind("pep.bind", self, eq.box, 0); },
           nb::arg("eq"))
       .def("listen_core",
            [](OfiCore<OfiPep>& self) {
@@ -477,10 +436,9 @@ void register_ofi(Module& m) {
           "getname_core",
           [](OfiCore<OfiPep>& self, bool text) {
             OfiPep& pep = ofi_open(self, "pep.getname");
-            std::array<char, kOfiAddressMax> room{};
-            size_t length = room.size();
-            ofi_run("pep.getname", pep.get()->cm, &ofi::CmOps::getname, pep.h.fid, room.data(), &length);
-            return ofi_address(room.data(), std::min(length, room.size()), text);
+            return ofi_address_by(text, [&](void* room, size_t* length) {
+              ofi_run("pep.getname", pep.get()->cm, &ofi::CmOps::getname, pep.h.fid, room, length);
+            });
           },
           nb::arg("text"), nb::sig("def getname_core(self, text: bool) -> bytes | str"));
 }

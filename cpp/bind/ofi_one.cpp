@@ -26,10 +26,8 @@ template <typename M>
   c.length = b.length;
   if constexpr (M::kKind == OfiKind::injects) {
     if (b.length > ep->inject_size) {
-      set_error(fi_err::kEMSGSIZE, std::string(method) + ": " + std::to_string(b.length) +
-                                       " bytes; at most inject_size " + std::to_string(ep->inject_size) +
-                                       "\n  try: the call without inject, or fewer bytes");
-      return nullptr;
+      return set_error(fi_err::kEMSGSIZE, method, ": ", b.length, " bytes; at most inject_size ", ep->inject_size,
+                       "\n  try: the call without inject, or fewer bytes");
     }
     return ofi_post_inject(ep, {method}, [&] { return M::call(ep->get(), c, nullptr); });
   }

@@ -147,10 +147,7 @@ template <typename M>
 bool ofi_numbers(const OfiEp& ep, const BufferArgs& a, bool receives, OfiCall* c) {
   constexpr const auto& n = M::kNames;
   constexpr const char* method = M::kName;
-  if (n.at("tag") >= 0 && a.tag == nullptr) {
-    PyErr_Format(PyExc_TypeError, "%s() needs the argument 'tag'", method);
-    return false;
-  }
+  if (n.at("tag") >= 0 && a.tag == nullptr) return type_error("%s() needs the argument 'tag'", method);
   const auto take = [](PyObject* o, uint64_t* out, const char* name) {
     return o == nullptr || plain_number(o, out) || to_u64(o, out, method, name);
   };

@@ -15,16 +15,14 @@ bool ofi_take(PyObject* obj, bool writable, PyObject* len, const char* method, B
     if (len != nullptr && len != Py_None && !to_u64(len, &n, method, "len")) return false;
     b->owner = obj;
     if (n == 0) return true;
-    set_error(fi_err::kEINVAL, std::string(method) + ": buf is None and len " + std::to_string(n) +
-                                   ": give memory, or None with len=0 for a transfer of no bytes");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": buf is None and len ", n,
+                     ": give memory, or None with len=0 for a transfer of no bytes");
   }
   if (PyObject_TypeCheck(obj, g_ofi_mr_type)) {
     const OfiMr& mr = *nb::inst_ptr<OfiCore<OfiMr>>(obj)->box;
     if (mr.h.fid == nullptr || !mr.buffer.is_valid()) {
-      set_error(fi_err::kEINVAL,
-                std::string(method) + ": this region cannot be used as a buffer: it is closed or has several buffers");
-      return false;
+      return set_error(fi_err::kEINVAL, method,
+                       ": this region cannot be used as a buffer: it is closed or has several buffers");
     }
     obj = mr.buffer.ptr();
   }
@@ -38,15 +36,11 @@ bool ofi_desc(PyObject* desc, const char* method, void** out) {
   if (desc == nullptr || desc == Py_None) [[likely]]
     return true;
   if (!PyObject_TypeCheck(desc, g_ofi_mr_type)) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": desc is " + Py_TYPE(desc)->tp_name +
-                                   ": pass mr.desc of a region of this domain that covers the buffer, or None");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": desc is ", Py_TYPE(desc)->tp_name,
+                     ": pass mr.desc of a region of this domain that covers the buffer, or None");
   }
   const OfiMr& mr = *nb::inst_ptr<OfiCore<OfiMr>>(desc)->box;
-  if (mr.h.fid == nullptr) {
-    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the region of desc is closed");
-    return false;
-  }
+  if (mr.h.fid == nullptr) return set_error(fi_err::kEOPBADSTATE, method, ": the region of desc is closed");
   *out = mr.get()->mem_desc;
   return true;
 }
@@ -56,18 +50,15 @@ bool OfiList::acquire(PyObject* list, bool writable, PyObject* count_arg, const 
   Entries entries;
   if (!entries.take(list, count_arg, false, method)) return false;
   if (entries.count > ofi::kIovMax) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(entries.count) + " buffers; at most " +
-                                   std::to_string(ofi::kIovMax) +
-                                   ", and iov_limit of the endpoint\n  try: fewer buffers a call");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": ", entries.count, " buffers; at most ", ofi::kIovMax,
+                     ", and iov_limit of the endpoint\n  try: fewer buffers a call");
   }
   for (size_t i = 0; i < entries.count; ++i) {
     const BufEntry entry(entries[i], element);
     Buf& b = bufs[i];
     if (entries[i] == Py_None) {
-      set_error(fi_err::kEINVAL, std::string(method) + ": buffer " + std::to_string(i) +
-                                     " is None (NULL): give memory, or None for the whole list for no bytes");
-      return false;
+      return set_error(fi_err::kEINVAL, method, ": buffer ", i,
+                       " is None (NULL): give memory, or None for the whole list for no bytes");
     }
     if (!ofi_take(entry.buffer, writable, nullptr, method, &b) || !entry.shorten(&b, method, datatype)) return false;
     iov[i] = {b.data, b.length};
@@ -98,10 +89,8 @@ bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool at
   Entries entries;
   if (!entries.take(list, count_arg, true, method)) return false;
   if (entries.count > ofi::kIovMax) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(entries.count) + " remote pieces; at most " +
-                                   std::to_string(ofi::kIovMax) +
-                                   ", and rma_iov_limit of the endpoint\n  try: fewer pieces a call");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": ", entries.count, " remote pieces; at most ", ofi::kIovMax,
+                     ", and rma_iov_limit of the endpoint\n  try: fewer pieces a call");
   }
   for (size_t i = 0; i < entries.count; ++i) {
     ofi::RmaIov& to = (*out)[i];
@@ -113,47 +102,38 @@ bool ofi_remote(PyObject* list, PyObject* count_arg, const char* method, bool at
   return true;
 }
 
-bool ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer) {
-  if (ep.h.fid == nullptr || ep.h.closing) {
-    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the endpoint was closed while its arguments were read");
-  } else if (!ep.enabled) {
-    set_error(fi_err::kEOPBADSTATE, std::string(method) + ": the endpoint is not enabled\n  try: ep.enable() first");
-  } else {
-    const std::string what = peer == ~uint64_t{0}
-                                 ? "no peer was given"
-                                 : "fi_addr " + std::to_string(peer) + " is not in the address vector of the endpoint";
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + what + "\n  try: what av.insert() returned for the peer");
-  }
-  return false;
+Failed ofi_refuse_state(const OfiEp& ep, const char* method, ofi::Addr peer) {
+  if (ep.h.fid == nullptr || ep.h.closing)
+    return set_error(fi_err::kEOPBADSTATE, method, ": the endpoint was closed while its arguments were read");
+  if (!ep.enabled)
+    return set_error(fi_err::kEOPBADSTATE, method, ": the endpoint is not enabled\n  try: ep.enable() first");
+  const std::string what = peer == ~uint64_t{0}
+                               ? "no peer was given"
+                               : "fi_addr " + std::to_string(peer) + " is not in the address vector of the endpoint";
+  return set_error(fi_err::kEINVAL, method, ": ", what, "\n  try: what av.insert() returned for the peer");
 }
 
-bool ofi_refuse_desc(const char* method) {
-  set_error(kOfiNoRegion, std::string(method) +
-                              ": the domain was opened with MR_LOCAL, and desc is None\n  try: "
-                              "desc=mr.desc of a region that covers the buffer");
-  return false;
+Failed ofi_refuse_desc(const char* method) {
+  return set_error(kOfiNoRegion, method,
+                   ": the domain was opened with MR_LOCAL, and desc is None\n  try: "
+                   "desc=mr.desc of a region that covers the buffer");
 }
 
-bool ofi_refuse_tag(const OfiEp& ep, const char* method, uint64_t tag) {
-  set_error(fi_err::kEINVAL, std::string(method) + ": tag " + std::to_string(tag) +
-                                 "\n  rule: on an endpoint with COLLECTIVE, bits above those of mem_tag_format are the "
-                                 "library's own; there are " +
-                                 std::to_string(std::popcount(~ep.reserved_tag)) + " for tags");
-  return false;
+Failed ofi_refuse_tag(const OfiEp& ep, const char* method, uint64_t tag) {
+  return set_error(fi_err::kEINVAL, method, ": tag ", tag,
+                   "\n  rule: on an endpoint with COLLECTIVE, bits above those of mem_tag_format are the "
+                   "library's own; there are ",
+                   std::popcount(~ep.reserved_tag), " for tags");
 }
 
-bool ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count) {
+Failed ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count) {
   const size_t limit = op.receives ? ep.rx_iov_limit : ep.iov_limit;
   if (count > limit) {
-    set_error(fi_err::kEINVAL, std::string(op.method) + ": " + std::to_string(count) +
-                                   " buffers; the endpoint's iov_limit is " + std::to_string(limit) +
-                                   "\n  try: fewer buffers a call, or one buffer that holds all");
-  } else {
-    set_error(fi_err::kEMSGSIZE, std::string(op.method) + ": " + std::to_string(op.total) +
-                                     " bytes with FI_INJECT; at most inject_size " + std::to_string(ep.inject_size) +
-                                     "\n  try: without FI_INJECT, or fewer bytes");
+    return set_error(fi_err::kEINVAL, op.method, ": ", count, " buffers; the endpoint's iov_limit is ", limit,
+                     "\n  try: fewer buffers a call, or one buffer that holds all");
   }
-  return false;
+  return set_error(fi_err::kEMSGSIZE, op.method, ": ", op.total, " bytes with FI_INJECT; at most inject_size ",
+                   ep.inject_size, "\n  try: without FI_INJECT, or fewer bytes");
 }
 
 uint64_t OfiRemote::total() const noexcept {
@@ -166,16 +146,12 @@ uint64_t OfiRemote::total() const noexcept {
 
 bool OfiRemote::fits(const OfiEp& ep, const char* method, uint64_t local, const char* unit) const {
   if (count > ep.rma_iov_limit) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": " + std::to_string(count) +
-                                   " remote pieces; the endpoint's rma_iov_limit is " +
-                                   std::to_string(ep.rma_iov_limit) + "\n  try: fewer pieces a call");
-    return false;
+    return set_error(fi_err::kEINVAL, method, ": ", count, " remote pieces; the endpoint's rma_iov_limit is ",
+                     ep.rma_iov_limit, "\n  try: fewer pieces a call");
   }
   if (total() == local) return true;
-  set_error(fi_err::kEINVAL, std::string(method) + ": the local buffers have " + std::to_string(local) + " " + unit +
-                                 ", the remote pieces " + std::to_string(total()) +
-                                 "\n  try: the same number on both sides");
-  return false;
+  return set_error(fi_err::kEINVAL, method, ": the local buffers have ", local, " ", unit, ", the remote pieces ",
+                   total(), "\n  try: the same number on both sides");
 }
 
 // ---- posting -------------------------------------------------------------------------------------------------------
@@ -192,18 +168,14 @@ void ofi_release_slot(OfiCq* cq, ofi::Slots& slots, ofi::Slot* slot) noexcept {
   owners.each(ofi_drop);
 }
 
-PyObject* ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code) {
-  if (code == -fi_err::kENOSYS) {
-    (void)ofi_missing(op.method);
-    return nullptr;
-  }
+Failed ofi_refuse(OfiEp* ep, const OfiOp& op, ssize_t code) {
+  if (code == -fi_err::kENOSYS) return ofi_missing(op.method);
   std::string more;
   if (code == -fi_err::kEAGAIN) {
     OfiCq* cq = op.side == kOfiTransmit ? ep->tx.get() : ep->rx.get();
     if (cq != nullptr) more = std::to_string(cq->slots.busy()) + " operations of the queue are under way";
   }
-  ofi_set_error(op.method, code, more);
-  return nullptr;
+  return ofi_set_error(op.method, code, more);
 }
 
 namespace {
@@ -265,18 +237,17 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   if (!m.all()) return nullptr;
   if ((flags & (kOfiPeek | kOfiClaim)) != 0 && ep->domain->quirks.has(ofi::Quirk::ignores_peek) &&
       std::strcmp(method, "recvmsg") == 0) {
-    set_error(fi_err::kEOPNOTSUPP,
-              "recvmsg: PEEK and CLAIM are of tagged messages here: this provider of libfabric ignores the flags, and "
-              "the message would be received and cut\n  try: trecvmsg, with messages that have a tag");
-    return nullptr;
+    return set_error(
+        fi_err::kEOPNOTSUPP,
+        "recvmsg: PEEK and CLAIM are of tagged messages here: this provider of libfabric ignores the flags, and "
+        "the message would be received and cut\n  try: trecvmsg, with messages that have a tag");
   }
   // fi_tagged(3): DISCARD goes with PEEK or CLAIM. Not every provider looks: DISCARD_ALONE_CRASHES of the table of
   // quirks.
   if (receives && (flags & nic::flag::kDiscard) != 0 && ((flags & kOfiPeek) != 0) == ((flags & kOfiClaim) != 0)) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": DISCARD " +
-                                   ((flags & kOfiPeek) != 0 ? "with both PEEK and CLAIM" : "without PEEK or CLAIM") +
-                                   "\n  rule: fi_tagged(3): a peek, or the claim of a peeked message, may discard");
-    return nullptr;
+    return set_error(fi_err::kEINVAL, method, ": DISCARD ",
+                     ((flags & kOfiPeek) != 0 ? "with both PEEK and CLAIM" : "without PEEK or CLAIM"),
+                     "\n  rule: fi_tagged(3): a peek, or the claim of a peeked message, may discard");
   }
   OfiList list;
   ofi::Addr peer = ~uint64_t{0};
@@ -298,10 +269,8 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   }
   if (receives && (flags & (kOfiClaim | kOfiPeek)) == kOfiClaim) {  // of a message that a peek took hold of
     op.slot = claimed(*ep, m.context.value);
-    if (op.slot == nullptr) {
-      set_error(fi_err::kEINVAL, std::string(method) + ": CLAIM: no peek with PEEK | CLAIM has this context");
-      return nullptr;
-    }
+    if (op.slot == nullptr)
+      return set_error(fi_err::kEINVAL, method, ": CLAIM: no peek with PEEK | CLAIM has this context");
   }
   return ofi_post(ep, op, m.context.value, list.pointers.data(), list.count,
                   [&](void* context) { return f(ep->get(), list, peer, data, flags, context); });

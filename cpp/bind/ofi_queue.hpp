@@ -92,7 +92,7 @@ void def_waits(Class<Core>& type, std::shared_ptr<T> Core::* lib) {
 }
 
 template <typename T>
-nb::object words_of(const OfiCore<T>& self, int prov_errno, const nb::bytes& err_data, const char* name) {
+nb::str words_of(const OfiCore<T>& self, int prov_errno, const nb::bytes& err_data, const char* name) {
   T& t = ofi_open(self, name);
   std::array<char, 512> room{};
   using Ops = std::remove_pointer_t<decltype(t.get()->ops)>;

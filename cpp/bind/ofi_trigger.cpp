@@ -8,8 +8,7 @@ namespace {
 constexpr uint64_t kThreshold = 0;  // FI_TRIGGER_THRESHOLD
 
 bool refused(int code, const char* method, const std::string& why) {
-  set_error(code, std::string(method) + ": TRIGGER: " + why);
-  return false;
+  return set_error(code, method, ": TRIGGER: ", why);
 }
 
 // A field of a struct; an invalid object with an error set if there is no such field.
@@ -36,17 +35,11 @@ bool OfiTrigger::take(const OfiEp& ep, const char* method, uint64_t flags, PyObj
   if (number != kThreshold) return refused(fi_err::kENOSYS, method, "event_type has to be TRIGGER_THRESHOLD");
   const nb::object counter = field(trigger, "cntr"), value = field(trigger, "threshold");
   uint64_t wanted = 0;
-  if (!counter.is_valid() || !value.is_valid()) {
-    PyErr_Format(PyExc_TypeError, "%s(): TRIGGER: context.trigger must be an fi.TriggerThreshold, not %R", method,
-                 trigger.ptr());
-    return false;
-  }
+  if (!counter.is_valid() || !value.is_valid())
+    return type_error("%s(): TRIGGER: context.trigger must be an fi.TriggerThreshold, not %R", method, trigger.ptr());
   if (!to_u64(value.ptr(), &wanted, method, "threshold")) return false;
-  if (!nb::isinstance<CounterCore>(counter) || !nb::cast<CounterCore&>(counter).lib) {
-    PyErr_Format(PyExc_TypeError, "%s(): trigger.cntr must be a Counter of the endpoint's domain, not %R", method,
-                 counter.ptr());
-    return false;
-  }
+  if (!nb::isinstance<CounterCore>(counter) || !nb::cast<CounterCore&>(counter).lib)
+    return type_error("%s(): trigger.cntr must be a Counter of the endpoint's domain, not %R", method, counter.ptr());
   const OfiCntr& found = *nb::cast<CounterCore&>(counter).lib;
   if (found.h.fid == nullptr || found.h.closing) return refused(fi_err::kEOPBADSTATE, method, "the counter is closed");
   if (found.domain != ep.domain) return refused(fi_err::kEINVAL, method, "the counter is of another domain");

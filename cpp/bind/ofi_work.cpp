@@ -18,7 +18,7 @@ constexpr const char* kCall = "deferred work";
 enum Kind { kRecv, kSend, kTrecv, kTsend, kRead, kWrite, kAtomic, kFetchAtomic, kCompareAtomic, kCntrSet, kCntrAdd };
 
 [[noreturn]] void refuse(int code, const std::string& why) {
-  raise(code, std::string(kCall) + ": " + why);
+  raise(code, kCall, ": ", why);
 }
 [[noreturn]] void failed() {
   throw nb::python_error();

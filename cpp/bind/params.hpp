@@ -27,12 +27,6 @@ consteval auto params(Pairs... pairs) {
   }(std::make_index_sequence<sizeof...(Pairs) / 2>());
 }
 
-template <size_t N>
-struct Text {
-  consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }  // NOLINT: implicit
-  char text[N]{};
-};
-
 // The names of a method's parameters, of a list as calls.inl has them.
 template <Text kList>
 struct Names {
@@ -127,6 +121,19 @@ class Method {
     return ((!kNames.needed[I] || a[I] != nullptr) && ...) || refuse(a);
   }
 };
+
+// A method of CPython that gets its arguments in an array, in the order of kList; null where absent.
+template <Text kMethod, Text kList>
+struct Parsed {
+  static constexpr Names<kList> kNames{};
+  static inline Signature signature{kMethod.text, kNames.list(), kNames.positional, kNames.enough, {}};
+};
+template <auto F, Text kMethod, Text kList>
+PyObject* parsed(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  using P = Parsed<kMethod, kList>;
+  PyObject* a[P::kNames.count];
+  return parse(P::signature, args, nargs, kwnames, a) ? F(self, a) : nullptr;
+}
 
 // The arguments of a call with one buffer, or with a list of them; null where absent. buf None: C's NULL.
 struct BufferArgs {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bind/common.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 #include "host/probe.hpp"
@@ -20,25 +21,20 @@ uint64_t ns_of(double seconds) {
 
 constexpr uint64_t kSliceNs = 50'000'000;  // interval at which a waiting thread checks for Ctrl-C
 
-Signature g_poll{"poll_u64", {"obj", "offset", "value", "timeout"}, 4, 4, {}};
-
 // HOT. A plain CPython method: with more pollers than cores each time slice starts with cold caches, so every page and
 // line that the method does not touch saves time. Lines touched: the arguments', the word's, the pacer's; the GIL's
 // only if it waits. Benchmark: bench/bench_oversubscription.py.
-PyObject* poll_u64(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
+PyObject* poll_u64(PyObject*, PyObject* (&a)[4]) {
   uint64_t offset = 0, value = 0;
   Buf b;
-  if (!parse(g_poll, args, nargs, kwnames, a) || !to_u64(a[1], &offset, "poll_u64", "offset") ||
-      !to_u64(a[2], &value, "poll_u64", "value") || !b.acquire_host(a[0], false)) {
+  if (!to_u64(a[1], &offset, "poll_u64", "offset") || !to_u64(a[2], &value, "poll_u64", "value") ||
+      !b.acquire_host(a[0], false)) {
     return nullptr;
   }
   const double seconds = PyFloat_AsDouble(a[3]);
   if (seconds == -1.0 && PyErr_Occurred()) return nullptr;
-  if (b.length < 8 || offset > b.length - 8 || reinterpret_cast<uintptr_t>(b.data + offset) % sizeof(Word) != 0) {
-    set_error(fi_err::kEINVAL, "no aligned 8-byte word there");
-    return nullptr;
-  }
+  if (b.length < 8 || offset > b.length - 8 || reinterpret_cast<uintptr_t>(b.data + offset) % sizeof(Word) != 0)
+    return set_error(fi_err::kEINVAL, "no aligned 8-byte word there");
   const auto* word = reinterpret_cast<const Word*>(b.data + offset);
   if (host::look_for_word(word, value)) Py_RETURN_TRUE;
   uint64_t left = ns_of(seconds);
@@ -59,7 +55,7 @@ PyObject* poll_u64(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject*
 }
 
 PyMethodDef g_functions[] = {
-    {"poll_u64", method<poll_u64>(), METH_FASTCALL | METH_KEYWORDS,
+    {"poll_u64", method<parsed<poll_u64, "poll_u64", "obj! offset! value! timeout!">>(), METH_FASTCALL | METH_KEYWORDS,
      "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -26,9 +26,8 @@ bool take_buffer(const char* method, PyObject* obj, bool writable, PyObject* len
   if (len != nullptr && len != Py_None && !to_u64(len, &asked, method, "len")) return false;
   b->owner = obj;
   if (asked == 0) return true;
-  set_error(fi_err::kEINVAL,
-            std::string(method) + ": buf is None (NULL): give memory, or None with len=0 for a transfer of no bytes");
-  return false;
+  return set_error(fi_err::kEINVAL, method,
+                   ": buf is None (NULL): give memory, or None with len=0 for a transfer of no bytes");
 }
 
 // HOT.
@@ -127,15 +126,12 @@ PyObject* batch_call(PyObject* self, const char* method, OpKind kind, const Batc
   if (!usable(core, method)) return nullptr;
   Buf local, descs;
   if (!local.acquire(a.local, kind == OpKind::read) || !descs.acquire(a.descs, true)) return nullptr;
-  if (descs.iface != mem::kHmemSystem) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": descs is device memory; descriptors are the host's");
-    return nullptr;
-  }
+  if (descs.iface != mem::kHmemSystem)
+    return set_error(fi_err::kEINVAL, method, ": descs is device memory; descriptors are the host's");
   if (descs.length % sizeof(nic::BatchDesc) != 0 ||
       reinterpret_cast<uintptr_t>(descs.data) % alignof(nic::BatchDesc) != 0) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": descs has " + std::to_string(descs.length) +
-                                   " bytes, not a whole number of 48-byte descriptors: make it with dtype fi.RMA_DESC");
-    return nullptr;
+    return set_error(fi_err::kEINVAL, method, ": descs has ", descs.length,
+                     " bytes, not a whole number of 48-byte descriptors: make it with dtype fi.RMA_DESC");
   }
   call::Batch b;
   b.kind = kind;

@@ -21,14 +21,14 @@ size_t call_of(const std::string& name) {
   for (size_t i = 0; i < std::size(kCalls); ++i) {
     if (name == kCalls[i]) return i;
   }
-  raise(fi_err::kEINVAL, "'" + name +
-                             "' is no call with flags: write, read, batch, atomic, fetch, compare, send, tsend, recv "
-                             "or trecv");
+  raise(fi_err::kEINVAL, "'", name,
+        "' is no call with flags: write, read, batch, atomic, fetch, compare, send, tsend, recv "
+        "or trecv");
 }
 
 uint32_t& atomics_at(nic::OpRules& rules, uint32_t family, uint32_t op) {
   if (family < rules.atomics.size() && op < nic::kAtomicOpCount) return rules.atomics[family][op];
-  raise(fi_err::kEINVAL, "there is no atomic operation " + std::to_string(op) + " of family " + std::to_string(family));
+  raise(fi_err::kEINVAL, "there is no atomic operation ", op, " of family ", family);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void register_rules(Module& m) {
           "add_key_form",
           [](OpRules& r, uint64_t mask, uint64_t value, uint64_t offset_mask, uint32_t offset_shift, uint64_t sum_max) {
             if (r.key_form_count == nic::kKeyFormMax) {
-              raise(fi_err::kENOSPC, "there are " + std::to_string(nic::kKeyFormMax) + " forms of keys already");
+              raise(fi_err::kENOSPC, "there are ", nic::kKeyFormMax, " forms of keys already");
             }
             if ((value & ~mask) != 0 || offset_shift > 63) {
               raise(fi_err::kEINVAL, "a form of keys: value has only bits of mask, and a shift is below 64");

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "bind/asking.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 #include "bind/with.hpp"
@@ -71,8 +72,7 @@ PyObject* lock_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     if (nargs == 0 && kwnames == nullptr) [[likely]]
       Py_RETURN_TRUE;
     // The arguments are checked all the same.
-    static PyObject* const check = interned("_check_timeout");
-    PyObject* fine = forward(self, check, args, nargs, kwnames);
+    PyObject* fine = forward(self, interned<"_check_timeout">(), args, nargs, kwnames);
     if (fine != nullptr) {
       Py_DECREF(fine);
       Py_RETURN_TRUE;
@@ -80,29 +80,24 @@ PyObject* lock_acquire(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     (void)release(core_of(self));
     return nullptr;
   }
-  static PyObject* const name = interned("_acquire");
-  return forward_taking(self, name, args, nargs, kwnames);
+  return forward_taking(self, interned<"_acquire">(), args, nargs, kwnames);
 }
 PyObject* lock_try_acquire(PyObject* self, PyObject*) {
   if (take(core_of(self))) [[likely]]
     Py_RETURN_TRUE;
-  static PyObject* const name = interned("_try_acquire");
-  return forward_taking(self, name);
+  return forward_taking(self, interned<"_try_acquire">());
 }
 PyObject* lock_recover(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  static PyObject* const name = interned("_recover");
-  return forward_taking(self, name, args, nargs, kwnames);
+  return forward_taking(self, interned<"_recover">(), args, nargs, kwnames);
 }
 PyObject* lock_release(PyObject* self, PyObject*) {
   if (release(core_of(self))) [[likely]]
     Py_RETURN_NONE;
-  static PyObject* const name = interned("_release");
-  return forward_giving(self, name);
+  return forward_giving(self, interned<"_release">());
 }
 PyObject* lock_enter(PyObject* self) {
   if (!take(core_of(self)) && !take_soon(core_of(self))) [[unlikely]] {
-    static PyObject* const name = interned("_acquire");
-    PyObject* taken = forward_taking(self, name);
+    PyObject* taken = forward_taking(self, interned<"_acquire">());
     if (taken == nullptr) return nullptr;
     Py_DECREF(taken);
   }
@@ -137,12 +132,10 @@ PyObject* semaphore_acquire(PyObject* self, PyObject* const* args, Py_ssize_t na
     if (sync::take_permit(*c->object.head, c->seat, c->tag, c->mine) || take_guarded(c)) [[likely]]
       Py_RETURN_TRUE;
   }
-  static PyObject* const name = interned("_acquire");
-  return forward_taking(self, name, args, nargs, kwnames);
+  return forward_taking(self, interned<"_acquire">(), args, nargs, kwnames);
 }
 PyObject* semaphore_try_acquire(PyObject* self, PyObject*) {
-  static PyObject* const name = interned("_try_acquire");
-  return forward_taking(self, name);
+  return forward_taking(self, interned<"_try_acquire">());
 }
 PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
@@ -152,8 +145,7 @@ PyObject* semaphore_release(PyObject* self, PyObject* const* args, Py_ssize_t na
       Py_RETURN_NONE;
     }
   }
-  static PyObject* const name = interned("_release");
-  return forward_giving(self, name, args, nargs, kwnames);
+  return forward_giving(self, interned<"_release">(), args, nargs, kwnames);
 }
 PyObject* semaphore_enter(PyObject* self) {
   PyObject* taken = semaphore_acquire(self, nullptr, 0, nullptr);
@@ -172,8 +164,7 @@ PyObject* event_is_set(PyObject* self, PyObject*) {
   SyncCore* c = core_of(self);
   if (c->ready()) [[likely]]
     return PyBool_FromLong(sync::event_is_set(*c->object.head));
-  static PyObject* const name = interned("_is_set");
-  return forward(self, name);
+  return forward(self, interned<"_is_set">());
 }
 PyObject* event_set(PyObject* self, PyObject*) {
   SyncCore* c = core_of(self);
@@ -182,8 +173,7 @@ PyObject* event_set(PyObject* self, PyObject*) {
     c->tell();
     Py_RETURN_NONE;
   }
-  static PyObject* const name = interned("_set");
-  return forward(self, name);
+  return forward(self, interned<"_set">());
 }
 PyObject* event_clear(PyObject* self, PyObject*) {
   SyncCore* c = core_of(self);
@@ -191,15 +181,13 @@ PyObject* event_clear(PyObject* self, PyObject*) {
     sync::clear_event(*c->object.head);
     Py_RETURN_NONE;
   }
-  static PyObject* const name = interned("_clear");
-  return forward(self, name);
+  return forward(self, interned<"_clear">());
 }
 PyObject* event_wait(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
   if (nargs == 0 && kwnames == nullptr && c->ready() && sync::event_is_set(*c->object.head)) [[likely]]
     Py_RETURN_TRUE;
-  static PyObject* const name = interned("_wait");
-  return forward(self, name, args, nargs, kwnames);
+  return forward(self, interned<"_wait">(), args, nargs, kwnames);
 }
 
 // ---- queues --------------------------------------------------------------------------------------------------------
@@ -226,9 +214,8 @@ std::byte* scratch() {
 PyObject* load(uint64_t type, const nb::object& bytes) {
   if (type == kBytes) return nb::object(bytes).release().ptr();
   if (type != kPickle) {
-    PyErr_Format(PyExc_TypeError, "get: the item is a record of %zd bytes, not a pickled object; it is lost",
-                 PyBytes_GET_SIZE(bytes.ptr()));
-    return nullptr;
+    return type_error("get: the item is a record of %zd bytes, not a pickled object; it is lost",
+                      PyBytes_GET_SIZE(bytes.ptr()));
   }
   return find_pickle() ? PyObject_CallOneArg(g_loads, bytes.ptr()) : nullptr;
 }
@@ -248,9 +235,8 @@ PyObject* deliver(Deed& deed) {
 
 PyObject* queue_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
-  static PyObject* const name = interned("_put");
   if (nargs != 1 || kwnames != nullptr || c->records || !c->ready()) {
-    return forward_taking(self, name, args, nargs, kwnames);
+    return forward_taking(self, interned<"_put">(), args, nargs, kwnames);
   }
   nb::object pickled;
   PyObject* bytes = args[0];
@@ -273,10 +259,9 @@ PyObject* queue_put(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
       Py_RETURN_NONE;
     }
   }
-  if (bytes == args[0]) return forward_taking(self, name, args, nargs, kwnames);
-  static PyObject* const later = interned("_put_pickled");
+  if (bytes == args[0]) return forward_taking(self, interned<"_put">(), args, nargs, kwnames);
   PyObject* const given[] = {bytes};
-  return forward_taking(self, later, given, 1);
+  return forward_taking(self, interned<"_put_pickled">(), given, 1);
 }
 PyObject* queue_get(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   SyncCore* c = core_of(self);
@@ -299,8 +284,7 @@ PyObject* queue_get(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
     }
   }
   // The Python method delivers arrays; other items are loaded here.
-  static PyObject* const name = interned("_get");
-  found = forward(self, name, args, nargs, kwnames);
+  found = forward(self, interned<"_get">(), args, nargs, kwnames);
   if (found != nullptr && !c->records && deed.item().bytes.is_valid()) {
     Py_DECREF(found);
     found = deliver(deed);
@@ -325,14 +309,10 @@ PyObject* queue_get_nowait(PyObject* self, PyObject*) {
 
 constexpr uint32_t kLost = 100, kClosedHere = 101;  // further outcomes: the owner's share, this handle
 
-Signature g_wait{"_wait_for", {"op", "a", "b", "data", "timeout"}, 5, 1, {}};
-
 // One call on a mapped object, which waits at most `timeout` seconds. Not a nanobind function: see ReleasedGil.
-PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[5];
+PyObject* sync_wait_for(PyObject* self, PyObject* (&a)[5]) {
   uint64_t op = 0, first = 0, second = 0, deadline = kForever;
-  if (!parse(g_wait, args, nargs, kwnames, a) || !to_u64(a[0], &op, "wait", "op") ||
-      !to_u64(a[1], &first, "wait", "a") || !to_u64(a[2], &second, "wait", "b")) {
+  if (!to_u64(a[0], &op, "wait", "op") || !to_u64(a[1], &first, "wait", "a") || !to_u64(a[2], &second, "wait", "b")) {
     return nullptr;
   }
   SyncCore* c = core_of(self);
@@ -431,11 +411,14 @@ PyObject* sync_wait_for(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 PyMethodDef g_core_methods[] = {
-    {"_ask", method<sync_ask>(), kFast,
+    {"_ask",
+     method<parsed<sync_ask, "_ask",
+                   "array! who! op! flags! a! b! data! room! timeout! patience! state! leaves! also!">>(),
+     kFast,
      "One call that the NIC of the array's owner does. who: (pid, start, token). Returns as _wait_for; the outcome "
      "102\n"
      "means that no lane is idle, 103 that the lane has an error, 104 that no answer came; the lane is then the last."},
-    {"_wait_for", method<sync_wait_for>(), kFast,
+    {"_wait_for", method<parsed<sync_wait_for, "_wait_for", "op! a b data timeout">>(), kFast,
      "One call on the mapped object: op is a number of sync::Op. Waits at most timeout seconds (None: no\n"
      "limit). Returns (outcome, value, value2, value3, state, bytes or None)."},
     {nullptr, nullptr, 0, nullptr}};
@@ -565,11 +548,9 @@ void register_sync(Module& m) {
   m.def(
       "sync_bytes",
       [](uint32_t kind, uint64_t n, uint64_t item, uint64_t form_bytes) {
-        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item, form_bytes);
-        return bytes ? nb::object(nb::int_(*bytes)) : nb::object(nb::none());
+        return sync::bytes_of(static_cast<sync::Kind>(kind), n, item, form_bytes);
       },
       nb::arg("kind"), nb::arg("n"), nb::arg("item"), nb::arg("form_bytes") = 0,
-      nb::sig("def sync_bytes(kind: int, n: int, item: int, form_bytes: int = 0) -> int | None"),
       "Bytes of an object; None for numbers that no object has.");
   m.def(
       "sync_create",
@@ -613,23 +594,8 @@ void register_sync(Module& m) {
         Buf in, out;
         if (!in.acquire(request.ptr(), false) || !out.acquire(answer.ptr(), true)) throw nb::python_error();
         if (out.length != in.length) raise(fi_err::kEINVAL, "post_call: the answer is as long as the request");
-        nic::CallArgs call;
-        call.dest = dest;
-        call.addr = addr;
-        call.key = key;
-        call.request = {in.data, in.length};
-        call.answer = out.data;
-        PyObject* const object = context.ptr();
-        Py_INCREF(object);
-        call.context = reinterpret_cast<uint64_t>(object);
-        const nic::PostResult r = ep.ep->post_call(call);
-        if (!r.context_used) Py_DECREF(object);
-        if (r.refusal != Refusal::none) {
-          refuse(&ep, "post_call", r.refusal, dest, in.length);
-          throw nb::python_error();
-        }
-        const Buf* const held[] = {&out};
-        if (r.op_id != 0) hold_buffers(&ep, r.op_id, held, 1);
+        const nic::CallArgs call{.dest = dest, .addr = addr, .key = key, .request = {in.data, in.length}};
+        if (!post_call(&ep, "post_call", call, out, context.ptr())) throw nb::python_error();
       },
       nb::arg("ep"), nb::arg("dest"), nb::arg("addr"), nb::arg("key"), nb::arg("request"), nb::arg("answer"),
       nb::arg("context").none(),

@@ -110,8 +110,7 @@ std::string value_text(const FieldInfo& field, const void* object) {
       field.kind == FieldKind::integer
           ? std::to_string(-static_cast<int64_t>(field.most) - 1) + " to " + std::to_string(field.most)
           : number_text(field, field.least) + " to " + number_text(field, field.most);
-  raise(fi_err::kEINVAL,
-        std::string(table.name) + "." + field.name + " is " + range + ", not " + nb::cast<std::string>(nb::str(value)));
+  raise(fi_err::kEINVAL, table.name, ".", field.name, " is ", range, ", not ", nb::cast<std::string>(nb::str(value)));
 }
 
 void set_number(const TableInfo& table, const FieldInfo& field, void* object, nb::handle value) {
@@ -174,8 +173,7 @@ void set_field(const TableInfo& table, const FieldInfo& field, void* object, nb:
       }
       const Py_ssize_t count = PySequence_Fast_GET_SIZE(all.ptr());
       if (count != static_cast<Py_ssize_t>(field.count)) {
-        raise(fi_err::kEINVAL, std::string(table.name) + "." + field.name + " has " + std::to_string(field.count) +
-                                   " elements, not " + std::to_string(count));
+        raise(fi_err::kEINVAL, table.name, ".", field.name, " has ", field.count, " elements, not ", count);
       }
       for (Py_ssize_t i = 0; i < count; ++i)
         set_table(table, field, nested(field, object, static_cast<size_t>(i)), PySequence_Fast_GET_ITEM(all.ptr(), i));

@@ -80,7 +80,7 @@ Class<T> register_table(Module& m) {
           "from_record",
           [](const nb::bytes& record) {
             const std::span bytes(reinterpret_cast<const std::byte*>(record.c_str()), record.size());
-            return translating([&] { return from_record<T>(bytes); });
+            return from_record<T>(bytes);
           },
           nb::arg("record"), nb::sig(from_record_signature(table)),
           "The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer\n"

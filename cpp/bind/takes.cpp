@@ -27,8 +27,7 @@ bool RegionTakes::take_or_ask(Took took) {
     }
     return true;
   } catch (const Error& busy) {
-    set_error(busy.fi_code(), busy.what());
-    return false;
+    return set_error(busy.fi_code(), busy.what());
   }
 }
 
@@ -76,8 +75,7 @@ void register_ledger(Module& m) {
                 "correct if a\n"
                 "process is killed at any instant. Raises Busy if another process holds the lock for 10 s.")
       .def(
-          "__init__", [](Ledger* self, int fd) { translating([&] { new (self) Ledger(fd, host::calendar()); }); },
-          nb::arg("fd"))
+          "__init__", [](Ledger* self, int fd) { new (self) Ledger(fd, host::calendar()); }, nb::arg("fd"))
       .def_static("bytes", &Ledger::bytes, "Size of the file.")
       .def(
           "begin", [](Ledger& l, uint64_t id, const std::vector<int32_t>& totals) { l.begin(id, counts_of(totals)); },
@@ -90,35 +88,32 @@ void register_ledger(Module& m) {
             for (const auto& [service, most, reserved] : services) {
               all.push_back({service, counts_of(most), counts_of(reserved)});
             }
-            translating([&] { l.set_limits(all); });
+            l.set_limits(all);
           },
           nb::arg("services"), "Sets the limits of all services that exist: (id, most, reserved).")
       .def(
-          "open",
-          [](Ledger& l, const WhoTuple& who, uint32_t service) {
-            return translating([&] { return l.open(who_of(who), service); });
-          },
+          "open", [](Ledger& l, const WhoTuple& who, uint32_t service) { return l.open(who_of(who), service); },
           nb::arg("who"), nb::arg("service"),
           "A slot for a process (pid, start, space) that uses a service; call set_limits() afterwards.")
       .def(
           "close",
           [](Ledger& l, uint32_t slot) {
             check(slot, 0, 0);
-            translating([&] { l.close(slot); });
+            l.close(slot);
           },
           nb::arg("slot"), "Returns all resources of the slot.")
       .def(
           "drop",
           [](Ledger& l, uint32_t slot, const WhoTuple& who) {
             check(slot, 0, 0);
-            translating([&] { l.drop(slot, who_of(who)); });
+            l.drop(slot, who_of(who));
           },
           nb::arg("slot"), nb::arg("who"), "close(), if the slot still belongs to this process.")
       .def(
           "take",
           [](Ledger& l, uint32_t slot, size_t kind, int32_t count) {
             check(slot, kind, count);
-            return translating([&] { return l.take(slot, kind, count); });
+            return l.take(slot, kind, count);
           },
           nb::arg("slot"), nb::arg("kind"), nb::arg("count"),
           "Takes `count`; False if there are fewer: then nothing is taken.")
@@ -126,21 +121,21 @@ void register_ledger(Module& m) {
           "give",
           [](Ledger& l, uint32_t slot, size_t kind, int32_t count) {
             check(slot, kind, count);
-            translating([&] { l.give(slot, kind, count); });
+            l.give(slot, kind, count);
           },
           nb::arg("slot"), nb::arg("kind"), nb::arg("count"), "Returns resources of the slot.")
       .def(
           "there",
           [](Ledger& l, uint32_t service, size_t kind) {
             check(0, kind, 0);
-            return translating([&] { return l.there(service, kind); });
+            return l.there(service, kind);
           },
           nb::arg("service"), nb::arg("kind"), "The number that the service can still take.")
       .def(
           "held",
           [](Ledger& l) {
             std::vector<std::tuple<uint32_t, uint32_t, WhoTuple, std::vector<int32_t>>> all;
-            for (const auto& one : translating([&] { return l.held(); })) {
+            for (const auto& one : l.held()) {
               all.emplace_back(one.slot, one.service, WhoTuple{one.who.pid, one.who.start, one.who.space},
                                list_of(one.held));
             }

@@ -35,7 +35,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
            wire::Bytes32 bytes;
            if (key.size() != bytes.size()) throw nb::value_error("the key has 32 bytes");
            std::memcpy(bytes.data(), key.c_str(), bytes.size());
-           translating([&] { box->host->tcp().set_secret(Sodium::from(addresses), bytes); });
+           box->host->tcp().set_secret(Sodium::from(addresses), bytes);
          },
          nb::arg("key"), nb::arg("sodium"), nb::sig("def tcp_secret(self, key: bytes, sodium: dict[str, int]) -> None"),
          "Sets the key that both sides of a tcp connection must have: 32 bytes. It is set once.\n\n"
@@ -52,7 +52,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
           "tcp_timeout",
           [](PyNic& n, double seconds) {
             auto box = box_of(n);
-            translating([&] { box->host->tcp().set_timeout(static_cast<uint64_t>(seconds * 1e9)); });
+            box->host->tcp().set_timeout(static_cast<uint64_t>(seconds * 1e9));
           },
           nb::arg("seconds"),
           "Sets the time in seconds within which the NIC notices a dead host. Raises Busy once the link is in use.")
@@ -64,7 +64,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
             const auto mode = when == "auto" ? link::Encryption::automatic
                               : when == "on" ? link::Encryption::on
                                              : link::Encryption::off;
-            translating([&] { box->host->tcp().set_encryption(mode); });
+            box->host->tcp().set_encryption(mode);
           },
           nb::arg("when"),
           "Sets which packets are encrypted: \"auto\" (all except between loopback addresses), \"on\" or \"off\".\n"
@@ -74,11 +74,9 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
           "tcp_listen",
           [](PyNic& n, const std::string& ip, uint16_t port, std::optional<std::string> known_as) {
             auto box = box_of(n);
-            return translating([&] {
-              std::optional<wire::HostAddress> as;
-              if (known_as) as = link::parse_host(*known_as, 0);
-              return place_of(box->host->tcp().listen(link::parse_host(ip, port), as));
-            });
+            std::optional<wire::HostAddress> as;
+            if (known_as) as = link::parse_host(*known_as, 0);
+            return place_of(box->host->tcp().listen(link::parse_host(ip, port), as));
           },
           nb::arg("ip"), nb::arg("port") = uint16_t{0}, nb::arg("known_as") = nb::none(),
           "Accepts connections of other hosts. Returns the address to give to peers.\n\n"
@@ -93,7 +91,6 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
             if (!at) return std::nullopt;
             return place_of(*at);
           },
-          nb::sig("def tcp_listening(self) -> tuple[str, int] | None"),
           "The address at which other hosts can call; None if the NIC does not listen.")
       .def(
           "tcp_log", [](PyNic& n) { return box_of(n)->host->tcp().log(); },
@@ -115,7 +112,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
   m.def(
       "route_number",
       [](const std::string& ip, uint16_t port, uint32_t nic_number) {
-        return translating([&] { return routes()->number({link::parse_host(ip, port), nic_number}); });
+        return routes()->number({link::parse_host(ip, port), nic_number});
       },
       nb::arg("ip"), nb::arg("port"), nb::arg("nic") = 0u,
       "Returns the number by which this process names a NIC of another host. Raises InvalidArgument (not an IP "
@@ -127,8 +124,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
         if (!route) return std::nullopt;
         return std::tuple{link::ip_of(route->host), route->host.port, route->nic};
       },
-      nb::arg("number"), nb::sig("def route_of(number: int) -> tuple[str, int, int] | None"),
-      "Returns (ip, port, nic) of a number from route_number(); None for a NIC of this host.");
+      nb::arg("number"), "Returns (ip, port, nic) of a number from route_number(); None for a NIC of this host.");
 
   m.def(
       "has_vni",

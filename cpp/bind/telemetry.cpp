@@ -9,8 +9,7 @@ void register_telemetry(Class<PyNic>& nic) {
   nic.def(
          "telemetry",
          [](PyNic& n, uint32_t number) {
-           const nic::TelemetryPage& page =
-               translating([&]() -> nic::TelemetryPage& { return box_of(n)->host->nic().telemetry().of(number); });
+           const nic::TelemetryPage& page = box_of(n)->host->nic().telemetry().of(number);
            nb::dict d;
            for (size_t i = 0; i < nic::kTelemetryCount; ++i) {
              const auto what = static_cast<nic::Telemetry>(i);
@@ -22,9 +21,7 @@ void register_telemetry(Class<PyNic>& nic) {
          "Returns the counts of a NIC: those of this process and of all processes that attached the same page.")
       .def(
           "attach_telemetry",
-          [](PyNic& n, uint32_t number, int fd) {
-            translating([&] { box_of(n)->host->nic().telemetry().attach(number, fd); });
-          },
+          [](PyNic& n, uint32_t number, int fd) { box_of(n)->host->nic().telemetry().attach(number, fd); },
           nb::arg("nic"), nb::arg("fd"),
           "Stores the counts of a NIC in the first 4 KiB of this file from now on: a cache line of 8 words for\n"
           "initiators and one for targets, in the order of telemetry(); from byte 256 on, 30 blocks of two such\n"

@@ -98,10 +98,8 @@ PyObject* queue_work(DomainBox& box, const char* method, std::unique_ptr<nic::Wo
     for (const uint64_t held : work->cookies) Py_DECREF(reinterpret_cast<PyObject*>(held));
     Py_XDECREF(reinterpret_cast<PyObject*>(work->context));
   }
-  if (queued == Queued::closed) {
-    set_error(fi_err::kEINVAL, std::string(method) + ": the triggering counter is of another domain");
-    return nullptr;
-  }
+  if (queued == Queued::closed)
+    return set_error(fi_err::kEINVAL, method, ": the triggering counter is of another domain");
   run_triggers(box);
   return PyUnicode_FromString(name_of(queued));
 }

@@ -79,9 +79,9 @@ extern PyTypeObject* g_ucp_rkey_type;
 extern PyObject* g_ucp_done;  // the request returned for operations done in place
 
 // Sets UcsError (status, message).
-void refuse(int status, const std::string& message);
-// The same for a refusal of cpp/ucp. Returns null.
-PyObject* refuse(const char* method, const ucp::Refused& why);
+Failed refuse(int status, const std::string& message);
+// The same for a refusal of cpp/ucp.
+Failed refuse(const char* method, const ucp::Refused& why);
 // Turns the current fi error, raised by a shared function, into a UcsError. Returns null.
 PyObject* translated();
 // Converts an unsigned argument; false with UcsError (INVALID_PARAM: out of range) or TypeError (not a number) set.
@@ -99,7 +99,7 @@ size_t collect(UcpWorker& worker);
 // Acts on the state machine's outcome of a completion: queues callbacks, handlers and waiting tasks.
 void follow(UcpWorker& worker, nb::object request, ucp::Worker::Outcome outcome);
 
-PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_flush_nbx(PyObject* self, PyObject* (&a)[4]);
 void register_ucp_worker(Module& m);
 
 }  // namespace weft::bind

@@ -5,13 +5,6 @@ namespace weft::bind {
 
 namespace {
 
-Signature g_atomic{"atomic_op_nbx",
-                   {"opcode", "buffer", "remote_addr", "rkey", "param", "count", "cb", "user_data", "memh", "flags",
-                    "datatype", "reply_buffer"},
-                   5,
-                   4,
-                   {}};
-
 // Converts a number to the bits of an element; false with UcsError set if the element cannot hold the number.
 bool operand_of(const char* method, PyObject* number, ucp::Atomic* a) {
   int overflow = 0;
@@ -26,19 +19,16 @@ bool operand_of(const char* method, PyObject* number, ucp::Atomic* a) {
   if (fits) return true;
   const nb::object text = nb::steal(PyObject_Repr(number));
   PyErr_Clear();
-  refuse(method,
-         {kInvalidParam, ": the operand " + (text.is_valid() ? nb::cast<std::string>(text).substr(0, 60) : "given") +
-                             " does not fit an element of " + std::to_string(a->size) +
-                             " B\n  rule: a signed or an unsigned number of the element's size"});
-  return false;
+  return refuse(method, {kInvalidParam, ": the operand " +
+                                            (text.is_valid() ? nb::cast<std::string>(text).substr(0, 60) : "given") +
+                                            " does not fit an element of " + std::to_string(a->size) +
+                                            " B\n  rule: a signed or an unsigned number of the element's size"});
 }
 
 }  // namespace
 
-PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* (&a)[12]) {
   static const char* const method = "atomic_op_nbx";
-  PyObject* a[12];
-  if (!parse(g_atomic, args, nargs, kwnames, a)) return nullptr;
   UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
   UcpOptions o;
   bool plain = true;

@@ -56,29 +56,29 @@ bool read_options(const char* method, PyObject* param, PyObject* count, PyObject
   if (given(flags) && !ucp_u64(method, "flags", flags, &more)) return false;
   o.flags |= more;
   if (given(datatype) && !ucp_u64(method, "datatype", datatype, &o.datatype.emplace())) return false;
-  if (const ucp::Refused why = ucp::check_flags(o.flags)) return refuse(method, why) != nullptr;
+  if (const ucp::Refused why = ucp::check_flags(o.flags)) return refuse(method, why);
   return true;
 }
 
 bool usable(UcpEp& ep, const char* method, uint32_t feature) {
   if (!ucp::is_open(ep)) [[unlikely]]
-    return refuse(method, ucp::why_closed(ep)) != nullptr;
+    return refuse(method, ucp::why_closed(ep));
   if (!worker_usable(worker_of(ep), method)) [[unlikely]]
     return false;
   if (!ucp::is_able(ep, feature)) [[unlikely]]
-    return refuse(method, ucp::why_unable(ep, feature)) != nullptr;
+    return refuse(method, ucp::why_unable(ep, feature));
   return true;
 }
 
 bool address_of(UcpEp& ep, const char* method, PyObject* rkey, UcpRkey** out, uint64_t* dest) {
   if (rkey == nullptr || !PyObject_TypeCheck(rkey, g_ucp_rkey_type)) [[unlikely]] {
-    refuse(kInvalidParam, std::string(method) + ": rkey is " + (rkey == nullptr ? "missing" : Py_TYPE(rkey)->tp_name) +
-                              "\n  try: the remote key that ep.rkey_unpack(buffer) returns");
-    return false;
+    return refuse(kInvalidParam, std::string(method) + ": rkey is " +
+                                     (rkey == nullptr ? "missing" : Py_TYPE(rkey)->tp_name) +
+                                     "\n  try: the remote key that ep.rkey_unpack(buffer) returns");
   }
   *out = nb::inst_ptr<UcpRkey>(rkey);
   if (!ucp::resolve(ep, **out, dest)) [[unlikely]]
-    return refuse(method, ucp::why_unresolved(**out)) != nullptr;
+    return refuse(method, ucp::why_unresolved(**out));
   return true;
 }
 
@@ -132,18 +132,17 @@ bool slice_ok(PyObject* buffer, bool writes, const char* method) {
   if (Py_TYPE(buffer) != g_mr_slice_type) return true;
   const auto* slice = nb::inst_ptr<MrSlice>(buffer);
   if ((slice->core->region->access() & (writes ? nic::flag::kRead : nic::flag::kWrite)) != 0) return true;
-  refuse(kInvalidParam, std::string(method) + ": the local region was mapped without " +
-                            (writes ? "MEM_MAP_PROT_LOCAL_WRITE" : "MEM_MAP_PROT_LOCAL_READ") +
-                            "\n  try: map it with the right, or give the memory itself as buffer");
-  return false;
+  return refuse(kInvalidParam, std::string(method) + ": the local region was mapped without " +
+                                   (writes ? "MEM_MAP_PROT_LOCAL_WRITE" : "MEM_MAP_PROT_LOCAL_READ") +
+                                   "\n  try: map it with the right, or give the memory itself as buffer");
 }
 
 bool by_memh(UcpEp& ep, const UcpOptions& o, PyObject** buffer, bool writes, nb::object& held) {
   if (!given(o.memh)) [[likely]]
     return true;
   if (!PyObject_HasAttrString(o.memh, "_as_local")) {
-    refuse(kInvalidParam, std::string("memh is ") + Py_TYPE(o.memh)->tp_name + ": it has to be what mem_map returned");
-    return false;
+    return refuse(kInvalidParam,
+                  std::string("memh is ") + Py_TYPE(o.memh)->tp_name + ": it has to be what mem_map returned");
   }
   held = nb::steal(PyObject_CallMethod(o.memh, "_as_local", "OOO", worker_of(ep).domain_object.ptr(), *buffer,
                                        writes ? Py_True : Py_False));

@@ -98,6 +98,6 @@ template <typename Post>
 
 PyObject* ep_put_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 PyObject* ep_get_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
+PyObject* ep_atomic_op_nbx(PyObject* self, PyObject* (&a)[12]);
 
 }  // namespace weft::bind

@@ -1,5 +1,6 @@
 // cpp/bind/ucp_transfer.cpp: ucp_put_nbx and ucp_get_nbx.
 #include "bind/ep.hpp"
+#include "bind/params.hpp"
 #include "bind/ucp_post.hpp"
 
 namespace weft::bind {
@@ -31,18 +32,7 @@ void note_delivery(const UcpOptions& o, bool writes, nb::handle buffer, nb::obje
 PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* list, uint64_t remote,
                         PyObject* rkey_object, const UcpOptions& o);
 
-Signature g_put{"put_nbx",
-                {"buffer", "remote_addr", "rkey", "param", "count", "cb", "user_data", "memh", "flags", "datatype"},
-                4,
-                3,
-                {}};
-Signature g_get{"get_nbx",
-                {"buffer", "remote_addr", "rkey", "param", "count", "cb", "user_data", "memh", "flags", "datatype"},
-                4,
-                3,
-                {}};
-
-PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject** a) {
+PyObject* transfer(PyObject* self, const char* method, OpKind kind, PyObject* (&a)[10]) {
   UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
   if (!usable(ep, method, ucp::kFeatureRma)) [[unlikely]]
     return nullptr;
@@ -179,23 +169,31 @@ PyObject* transfer_list(UcpEp& ep, const char* method, OpKind kind, PyObject* li
   });
 }
 
+template <OpKind kind>
+constexpr Text kName = kind == OpKind::write ? Text("put_nbx") : Text("get_nbx");
+
+template <OpKind kind>
+PyObject* transfer_given(PyObject* self, PyObject* (&a)[10]) {
+  return transfer(self, kName<kind>.text, kind, a);
+}
+
+template <OpKind kind>
+PyObject* transfer_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (nargs == 3 && kwnames == nullptr) [[likely]] {
+    PyObject* r = transfer_plain(self, kName<kind>.text, kind, args);
+    if (r != nullptr || PyErr_Occurred()) return r;
+  }
+  return parsed<transfer_given<kind>, kName<kind>,
+                "buffer! remote_addr! rkey! param|count cb user_data memh flags datatype">(self, args, nargs, kwnames);
+}
+
 }  // namespace
 
 PyObject* ep_put_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  if (nargs == 3 && kwnames == nullptr) [[likely]] {
-    if (PyObject* r = transfer_plain(self, "put_nbx", OpKind::write, args); r != nullptr || PyErr_Occurred()) return r;
-  }
-  PyObject* a[10];
-  if (!parse(g_put, args, nargs, kwnames, a)) return nullptr;
-  return transfer(self, "put_nbx", OpKind::write, a);
+  return transfer_nbx<OpKind::write>(self, args, nargs, kwnames);
 }
 PyObject* ep_get_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  if (nargs == 3 && kwnames == nullptr) [[likely]] {
-    if (PyObject* r = transfer_plain(self, "get_nbx", OpKind::read, args); r != nullptr || PyErr_Occurred()) return r;
-  }
-  PyObject* a[10];
-  if (!parse(g_get, args, nargs, kwnames, a)) return nullptr;
-  return transfer(self, "get_nbx", OpKind::read, a);
+  return transfer_nbx<OpKind::read>(self, args, nargs, kwnames);
 }
 
 }  // namespace weft::bind

@@ -1,5 +1,6 @@
 // cpp/bind/ucp_types.cpp: weft.ucp's contexts, endpoints, remote keys and errors as Python types.
 #include "bind/objects.hpp"
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "bind/ucp_post.hpp"
 
@@ -15,16 +16,16 @@ PyTypeObject* g_params_type = nullptr;  // weft.ucp.MemMapParams
 
 }  // namespace
 
-void refuse(int status, const std::string& message) {
+Failed refuse(int status, const std::string& message) {
   PyObject* e = PyObject_CallFunction(g_error, "is", status, message.c_str());
-  if (e == nullptr) return;
+  if (e == nullptr) return {};
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(e)), e);
   Py_DECREF(e);
+  return {};
 }
 
-PyObject* refuse(const char* method, const ucp::Refused& why) {
-  refuse(why.status, method + why.text);
-  return nullptr;
+Failed refuse(const char* method, const ucp::Refused& why) {
+  return refuse(why.status, method + why.text);
 }
 
 // Turns an fi error, raised by a shared function, into a UcsError.
@@ -84,8 +85,7 @@ PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t narg
     }
     PyErr_Clear();  // Context._mem_map explains the error
   }
-  static PyObject* const name = interned("_mem_map");
-  return forward(self, name, args, nargs, kwnames);
+  return forward(self, interned<"_mem_map">(), args, nargs, kwnames);
 }
 
 PyMethodDef g_context_methods[] = {
@@ -110,47 +110,47 @@ PyMethodDef g_context_methods[] = {
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_context_slots[] = {{Py_tp_methods, with_signatures("UcpContextCore", g_context_methods)}, {0, nullptr}};
 
-#define WEFT_METHOD(of, name, doc) {#name, method<of##_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
+constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
 PyMethodDef g_ep_methods[] = {
-    WEFT_METHOD(
-        ep, put_nbx,
-        "Copies a local buffer to a peer's memory (ucp_put_nbx).\n\n"
-        "buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (fastest), or\n"
-        "             (address, length). Under DATATYPE_IOV a list of these. Do not change it until the request is\n"
-        "             done.\n"
-        "remote_addr  virtual address in the peer's process.\n"
-        "rkey         what rkey_unpack() of this endpoint returned.\n"
-        "param        a RequestParam; a field counts if its bit of op_attr_mask is set.\n"
-        "count        number of elements of the datatype, of bytes without one; None: all of the buffer.\n"
-        "cb, user_data, memh, flags, datatype   as param's fields, over which they have precedence; flags:\n"
-        "                                       OP_ATTR_FLAG_*.\n\n"
-        "Returns a request, which is false as a truth value if the operation was done in place (C's NULL; cb is not\n"
-        "called). When the request is done, the buffer may be used again; only a flush makes sure that the peer\n"
-        "sees the bytes.\n\n"
-        "Raises UcsError: INVALID_PARAM (closed or foreign key, no such feature, memh without the right),\n"
-        "NO_RESOURCE (FORCE_IMM_CMPL). If the owner's memory table refuses the operation, the request ends with\n"
-        "IO_ERROR. Waits while the transmit queue is full. Source: UCP, ucp_put_nbx."),
-    WEFT_METHOD(
-        ep, get_nbx,
-        "Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments and errors as put_nbx.\n\n"
-        "When the request is done, the buffer has the bytes. Source: UCP, ucp_get_nbx."),
-    WEFT_METHOD(ep, atomic_op_nbx,
-                "Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).\n\n"
-                "opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.\n"
-                "buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the expected value.\n"
-                "remote_addr   a multiple of the element's size.\n"
-                "datatype      dt_make_contig(4) or dt_make_contig(8); without it and param, the buffer's size.\n"
-                "reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from\n"
-                "              it.\n"
-                "count         1.   Others as put_nbx.\n\n"
-                "Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has the operation),\n"
-                "and the next flush reports a failure. Raises UcsError (INVALID_PARAM). Source: UCP,\n"
-                "ucp_atomic_op_nbx."),
-    WEFT_METHOD(
-        ep, flush_nbx,
-        "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
-        "Also reports a failure that no request has reported. Source: UCP, ucp_ep_flush_nbx."),
+    {"put_nbx", method<ep_put_nbx>(), kFast,
+     "Copies a local buffer to a peer's memory (ucp_put_nbx).\n\n"
+     "buffer       C-contiguous bytes of this process: any buffer, a slice of a memory handle (fastest), or\n"
+     "             (address, length). Under DATATYPE_IOV a list of these. Do not change it until the request is\n"
+     "             done.\n"
+     "remote_addr  virtual address in the peer's process.\n"
+     "rkey         what rkey_unpack() of this endpoint returned.\n"
+     "param        a RequestParam; a field counts if its bit of op_attr_mask is set.\n"
+     "count        number of elements of the datatype, of bytes without one; None: all of the buffer.\n"
+     "cb, user_data, memh, flags, datatype   as param's fields, over which they have precedence; flags:\n"
+     "                                       OP_ATTR_FLAG_*.\n\n"
+     "Returns a request, which is false as a truth value if the operation was done in place (C's NULL; cb is not\n"
+     "called). When the request is done, the buffer may be used again; only a flush makes sure that the peer\n"
+     "sees the bytes.\n\n"
+     "Raises UcsError: INVALID_PARAM (closed or foreign key, no such feature, memh without the right),\n"
+     "NO_RESOURCE (FORCE_IMM_CMPL). If the owner's memory table refuses the operation, the request ends with\n"
+     "IO_ERROR. Waits while the transmit queue is full. Source: UCP, ucp_put_nbx."},
+    {"get_nbx", method<ep_get_nbx>(), kFast,
+     "Copies a peer's memory into a local, writable buffer (ucp_get_nbx). Arguments and errors as put_nbx.\n\n"
+     "When the request is done, the buffer has the bytes. Source: UCP, ucp_get_nbx."},
+    {"atomic_op_nbx",
+     method<parsed<ep_atomic_op_nbx, "atomic_op_nbx",
+                   "opcode! buffer! remote_addr! rkey! param|count cb user_data memh flags datatype reply_buffer">>(),
+     kFast,
+     "Updates one element of a peer's memory atomically (ucp_atomic_op_nbx).\n\n"
+     "opcode        ATOMIC_OP_ADD, SWAP, CSWAP, AND, OR or XOR.\n"
+     "buffer        the operand: a buffer of 4 or 8 bytes, or an int. For CSWAP the expected value.\n"
+     "remote_addr   a multiple of the element's size.\n"
+     "datatype      dt_make_contig(4) or dt_make_contig(8); without it and param, the buffer's size.\n"
+     "reply_buffer  receives the old value. Required by SWAP and CSWAP, which takes the new value from\n"
+     "              it.\n"
+     "count         1.   Others as put_nbx.\n\n"
+     "Without a reply_buffer the request is done at once (NO_IMM_CMPL: when the peer has the operation),\n"
+     "and the next flush reports a failure. Raises UcsError (INVALID_PARAM). Source: UCP,\n"
+     "ucp_atomic_op_nbx."},
+    {"flush_nbx", method<parsed<ep_flush_nbx, "flush_nbx", "param|cb user_data flags">>(), kFast,
+     "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
+     "Also reports a failure that no request has reported. Source: UCP, ucp_ep_flush_nbx."},
     {nullptr, nullptr, 0, nullptr}};
 PyType_Slot g_ep_slots[] = {{Py_tp_methods, with_signatures("UcpEndpointCore", g_ep_methods)}, {0, nullptr}};
 
@@ -158,12 +158,8 @@ PyType_Slot g_ep_slots[] = {{Py_tp_methods, with_signatures("UcpEndpointCore", g
 
 void register_ucp(Module& m) {
   m.def(
-      "set_ucs_error",
-      [](nb::object f) {
-        Py_XDECREF(g_error);
-        g_error = f.release().ptr();
-      },
-      nb::arg("f"), nb::sig("def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None"),
+      "set_ucs_error", [](nb::object f) { keep(g_error, std::move(f)); }, nb::arg("f"),
+      nb::sig("def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None"),
       "Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.");
   m.def(
       "set_ucp_region",
@@ -212,14 +208,13 @@ void register_ucp(Module& m) {
   Class<UcpEp>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots), "The NIC's side of a UCP endpoint: its data path.")
       .def(
           "__init__",
-          [](nb::pointer_and_handle<UcpEp> self, nb::object worker, uint64_t dest, bool watched) {
-            new (self.p) UcpEp(worker, *nb::inst_ptr<UcpWorker>(worker));
+          [](nb::pointer_and_handle<UcpEp> self, nb::handle_t<UcpWorker> worker, uint64_t dest, bool watched) {
+            new (self.p) UcpEp(nb::borrow(worker), *nb::inst_ptr<UcpWorker>(worker));
             self.p->self = self.h.ptr();
             self.p->dest = dest;
             self.p->watched = watched;
           },
-          nb::arg("worker"), nb::arg("dest"), nb::arg("watched"),
-          nb::sig("def __init__(self, worker: UcpWorkerCore, dest: int, watched: bool) -> None"))
+          nb::arg("worker"), nb::arg("dest"), nb::arg("watched"))
       .def_prop_ro("dest", [](const UcpEp& e) { return e.dest; })
       .def_prop_ro("failed_status", [](const UcpEp& e) { return e.failed(); })
       .def_prop_ro("why", [](const UcpEp& e) { return e.why(); })
@@ -241,11 +236,11 @@ void register_ucp(Module& m) {
   Class<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
   rkey.def(
           "__init__",
-          [](UcpRkey* self, nb::object ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,
+          [](UcpRkey* self, nb::handle_t<UcpEp> ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,
              uint64_t bias, bool symmetric) {
             new (self) UcpRkey();
             self->ep = nb::inst_ptr<UcpEp>(ep);
-            self->owner = std::move(ep);
+            self->owner = nb::borrow(ep);
             self->key = key;
             self->dest = dest;
             self->address = address;
@@ -254,9 +249,7 @@ void register_ucp(Module& m) {
             self->symmetric = symmetric;
           },
           nb::arg("ep"), nb::arg("key"), nb::arg("dest"), nb::arg("address"), nb::arg("length"), nb::arg("bias"),
-          nb::arg("symmetric"),
-          nb::sig("def __init__(self, ep: UcpEndpointCore, key: int, dest: int, address: int, length: int, bias: int, "
-                  "symmetric: bool) -> None"))
+          nb::arg("symmetric"))
       .def_ro("key", &UcpRkey::key)
       .def_ro("dest", &UcpRkey::dest)
       .def_ro("address", &UcpRkey::address)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "bind/ucp.hpp"
 #include "bind/wait.hpp"
@@ -115,12 +116,11 @@ size_t collect(UcpWorker& worker) {
 
 bool worker_usable(UcpWorker& worker, const char* method) {
   if (!ucp::is_open(worker)) [[unlikely]]
-    return refuse(method, ucp::why_closed()) != nullptr;
+    return refuse(method, ucp::why_closed());
   if (worker.nic_ep->box->forked()) [[unlikely]] {
-    refuse(kInvalidParam,
-           std::string(method) +
-               ": this worker belongs to the parent process\n  try: a context of the forked child's own");
-    return false;
+    return refuse(kInvalidParam,
+                  std::string(method) +
+                      ": this worker belongs to the parent process\n  try: a context of the forked child's own");
   }
   worker.nic_ep->box->drain();
   return true;
@@ -216,19 +216,13 @@ PyObject* flush(nb::object worker_object, PyObject* ep_object, PyObject* param, 
   return object.release().ptr();
 }
 
-Signature g_flush{"flush_nbx", {"param", "cb", "user_data", "flags"}, 1, 0, {}};
-
-PyObject* worker_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse(g_flush, args, nargs, kwnames, a)) return nullptr;
+PyObject* worker_flush_nbx(PyObject* self, PyObject* (&a)[4]) {
   return flush(nb::borrow(self), nullptr, a[0], a[1], a[2], a[3]);
 }
 
 }  // namespace
 
-PyObject* ep_flush_nbx(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  PyObject* a[4];
-  if (!parse(g_flush, args, nargs, kwnames, a)) return nullptr;
+PyObject* ep_flush_nbx(PyObject* self, PyObject* (&a)[4]) {
   const UcpEp& ep = *nb::inst_ptr<UcpEp>(self);
   if (ep.port == nullptr) return refuse("flush_nbx", ucp::why_closed(ep));  // __init__() has not run
   return flush(ep.worker_object, self, a[0], a[1], a[2], a[3]);
@@ -241,10 +235,7 @@ namespace {
 // wait_core(seconds, request=None). True when there is work for progress(), when the request has ended, or, without a
 // request, when signal() is called; false at the timeout.
 PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-  if (nargs < 1 || nargs > 2) {
-    PyErr_SetString(PyExc_TypeError, "wait_core(seconds, request=None)");
-    return nullptr;
-  }
+  if (nargs < 1 || nargs > 2) return type_error("wait_core(seconds, request=None)");
   UcpWorker& worker = *nb::inst_ptr<UcpWorker>(self);
   if (!worker_usable(worker, "wait")) return nullptr;
   uint64_t deadline = kForever;
@@ -278,16 +269,15 @@ PyObject* worker_wait_core(PyObject* self, PyObject* const* args, Py_ssize_t nar
   return PyBool_FromLong(found);
 }
 
-#define WEFT_METHOD(of, name, doc) {#name, method<of##_##name>(), METH_FASTCALL | METH_KEYWORDS, doc}
-
 PyMethodDef g_worker_methods[] = {
     {"progress", method<worker_progress>(), METH_NOARGS,
      "Advances operations and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
      "Raises the first exception of a callback, after all due callbacks were called.\n"
      "Source: UCP, ucp_worker_progress."},
-    WEFT_METHOD(worker, flush_nbx,
-                "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
-                "Source: UCP, ucp_worker_flush_nbx."),
+    {"flush_nbx", method<parsed<worker_flush_nbx, "flush_nbx", "param|cb user_data flags">>(),
+     METH_FASTCALL | METH_KEYWORDS,
+     "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
+     "Source: UCP, ucp_worker_flush_nbx."},
     {"wait_core", method<worker_wait_core>(), METH_FASTCALL,
      "Waits until progress() has something to do, the request has ended, or signal() was called: True. False at the "
      "timeout."},
@@ -309,12 +299,8 @@ void register_ucp_worker(Module& m) {
       nb::arg("type"), nb::arg("done"),
       "Registers the class of requests, and the request that operations done in place return.");
   m.def(
-      "set_ucp_waker",
-      [](nb::object f) {
-        Py_XDECREF(g_waker);
-        g_waker = f.release().ptr();
-      },
-      nb::arg("f"), nb::sig("def set_ucp_waker(f: Callable[[Any], None]) -> None"),
+      "set_ucp_waker", [](nb::object f) { keep(g_waker, std::move(f)); }, nb::arg("f"),
+      nb::sig("def set_ucp_waker(f: Callable[[Any], None]) -> None"),
       "Registers the function (future) -> None that ends the wait of a task whose request has ended.");
 
   Class<UcpRequest>(m, "UcpRequestCore", "The NIC's side of a request.")
@@ -359,22 +345,21 @@ void register_ucp_worker(Module& m) {
   Class<UcpWorker>(m, "UcpWorkerCore", nb::type_slots(g_worker_slots), "The NIC's side of a worker.")
       .def(
           "__init__",
-          [](UcpWorker* self, nb::object domain, nb::object cq, nb::object av, nb::object ep, uint32_t features) {
+          [](UcpWorker* self, nb::handle_t<DomainCore> domain, nb::handle_t<CompletionQueueCore> cq,
+             nb::handle_t<AddressVectorCore> av, nb::handle_t<EndpointCore> ep, uint32_t features) {
             new (self) UcpWorker();
             self->cq = nb::inst_ptr<CompletionQueueCore>(cq);
             self->nic_ep = nb::inst_ptr<EndpointCore>(ep);
-            self->domain_object = std::move(domain);
-            self->cq_object = std::move(cq);
-            self->av_object = std::move(av);
-            self->ep_object = std::move(ep);
+            self->domain_object = nb::borrow(domain);
+            self->cq_object = nb::borrow(cq);
+            self->av_object = nb::borrow(av);
+            self->ep_object = nb::borrow(ep);
             self->nic = self->nic_ep->ep.get();
             self->queue = self->cq->cq.get();
             self->features = features;
             self->downs = self->nic_ep->box->domain->nic()->downs();
           },
-          nb::arg("domain"), nb::arg("cq"), nb::arg("av"), nb::arg("ep"), nb::arg("features"),
-          nb::sig("def __init__(self, domain: DomainCore, cq: CompletionQueueCore, av: AddressVectorCore, ep: "
-                  "EndpointCore, features: int) -> None"))
+          nb::arg("domain"), nb::arg("cq"), nb::arg("av"), nb::arg("ep"), nb::arg("features"))
       .def("fence", [](UcpWorker& w) { ++w.fence_count; })
       .def(
           "arm_core",

@@ -63,7 +63,7 @@ void register_window(Module& m) {
         p->keep = w.keep;
         p->data = w.pointer;
         if (own) {
-          p->lease = translating([&] { return mem::Lease::take(w.fd, w.where, length, writable); });
+          p->lease = mem::Lease::take(w.fd, w.where, length, writable);
           p->data = p->lease.data();
           // The owner may have lost the connection, and with it the hold, before the lease began.
           if (!p->keep->current()) return nb::int_(static_cast<int>(Status::again));

@@ -47,14 +47,10 @@ Bound* bound_of(PyObject* o) {
 }
 
 PyObject* run(const Method& m, PyObject* self, Py_ssize_t nargs, PyObject* kwnames) {
-  if (self == nullptr || !PyObject_TypeCheck(self, m.of)) [[unlikely]] {
-    PyErr_Format(PyExc_TypeError, "%s() is a method of '%s' objects", m.name, m.of->tp_name);
-    return nullptr;
-  }
-  if ((nargs != 0 && !m.takes_more) || kwnames != nullptr) [[unlikely]] {
-    PyErr_Format(PyExc_TypeError, "%s() takes no %sarguments", m.name, kwnames != nullptr ? "keyword " : "");
-    return nullptr;
-  }
+  if (self == nullptr || !PyObject_TypeCheck(self, m.of)) [[unlikely]]
+    return type_error("%s() is a method of '%s' objects", m.name, m.of->tp_name);
+  if ((nargs != 0 && !m.takes_more) || kwnames != nullptr) [[unlikely]]
+    return type_error("%s() takes no %sarguments", m.name, kwnames != nullptr ? "keyword " : "");
   return m.does(self);
 }
 

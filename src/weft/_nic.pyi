@@ -4061,6 +4061,13 @@ class CacheRef:
     The result of a look-up in the registration cache. The mapping is held until release().
     """
 
+    def __init__(self, nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: Callable[[int, int], dict[str, int]] | None = None) -> None:
+        """
+        Looks up the mapping that contains the range: in the cache, or resolved now.
+
+        resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's own resolver.
+        """
+
     @property
     def address(self) -> int:
         """The first address of the mapping."""
@@ -4107,13 +4114,6 @@ class CacheRef:
     def released(self) -> bool: ...
 
     def release(self) -> None: ...
-
-def cache_search(nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: Callable[[int, int], dict[str, int]] | None = None) -> CacheRef:
-    """
-    Returns the mapping that contains the range: from the cache, or resolved now.
-
-    resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's own resolver.
-    """
 
 def cache_notify(nic: Nic, iface: int, address: int, length: int) -> int:
     """

@@ -168,7 +168,7 @@ class _Watch:
         return _nic.cache_notify(self.nic, int(self.monitor.iface), addr, length)
 
 
-class MrCacheEntry:
+class MrCacheEntry(_nic.CacheRef):
     """A cache entry for a range of memory; held until `release()` or the end of a with block.
 
     Attributes:
@@ -186,71 +186,12 @@ class MrCacheEntry:
     A held entry is not evicted by limits. Thread safety: any thread.
     """
 
-    __slots__ = ("_made_in", "_ref")
-
-    def __init__(self, ref: _nic.CacheRef) -> None:
-        self._ref = ref
-        self._made_in = _process.generation
-
-    @property
-    def address(self) -> int:
-        """Virtual address of the first byte of the range."""
-        return self._ref.address
-
-    @property
-    def length(self) -> int:
-        """Bytes of the range."""
-        return self._ref.length
+    __slots__ = ()
 
     @property
     def iface(self) -> HmemIface:
         """Interface of the memory."""
-        return HmemIface(self._ref.iface)
-
-    @property
-    def device(self) -> int:
-        """Device of the memory."""
-        return self._ref.device
-
-    @property
-    def buffer_id(self) -> int:
-        """Identity of the allocation or file behind the range."""
-        return self._ref.buffer_id
-
-    @property
-    def user(self) -> int:
-        """The resolver's own number."""
-        return self._ref.user
-
-    @property
-    def host_access(self) -> bool:
-        """The CPU can read the memory."""
-        return self._ref.host_access
-
-    @property
-    def persistent(self) -> bool:
-        """The memory is a shared mapping of a file."""
-        return self._ref.persistent
-
-    @property
-    def cached(self) -> bool:
-        """The cache stored the entry."""
-        return self._ref.cached
-
-    @property
-    def stale(self) -> bool:
-        """The memory changed after the search."""
-        return self._ref.stale
-
-    @property
-    def released(self) -> bool:
-        """True after release()."""
-        return self._ref.released
-
-    def release(self) -> None:
-        """Give the entry back to the cache, which keeps it until eviction or a change of its memory. A second call has
-        no effect."""
-        self._ref.release()
+        return HmemIface(super().iface)
 
     def __enter__(self) -> MrCacheEntry:
         return self
@@ -326,7 +267,7 @@ class MrCache(_handle.Life):
         if nbytes == 0:
             raise errors.InvalidArgument(f"{op}: the buffer has no bytes, so there is nothing to look up", op=op)
         found = None if resolve is None else lambda at, size: dict(resolve(at, size))
-        return MrCacheEntry(_nic.cache_search(self._nic, address, nbytes, int(iface), device, found))
+        return MrCacheEntry(self._nic, address, nbytes, int(iface), device, found)
 
     def notify(self, addr: int, length: int, iface: int = HmemIface.HMEM_SYSTEM) -> int:
         """Report a change of memory to the cache, which removes the overlapping entries (fid_mem_notify).
