@@ -65,7 +65,6 @@ class FabricError(OSError):
     Attributes:
         errno: Fabric error number, positive (`fi.EAGAIN`, `fi.ENOKEY` ...).
         strerror: The message: what was asked, what was found, which rule, what to do.
-        op: Name of the call or operation, or None.
         peer: fi_addr of the peer concerned, or None.
         completion: The `CqErrEntry` that reported it, or None.
 
@@ -85,7 +84,7 @@ class FabricError(OSError):
     ) -> None:
         number = self.code if errno is None else errno
         super().__init__(int(number), message or strerror(number))
-        self.op = op
+        self._op = op
         self.peer = peer
         self.completion = completion
 
@@ -93,6 +92,19 @@ class FabricError(OSError):
     def message(self) -> str:
         """The message without the name of the code."""
         return str(self.strerror)
+
+    @property
+    def op(self) -> str | None:
+        """Name of the call or operation, with which most messages begin ("mr_reg: ..."), or None."""
+        if self._op is not None:
+            return self._op
+        name, colon, _ = self.message.partition(": ")
+        word = name.partition("(")[0].replace(".", "_")
+        return name if colon and word.isidentifier() and word.islower() else None
+
+    @op.setter
+    def op(self, name: str | None) -> None:
+        self._op = name
 
     def __str__(self) -> str:
         return f"{_name(self.errno or 0)}: {self.strerror}"

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from weft import errors, fi
+from weft.testing import Pair
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,34 @@ def test_error_of_a_code_without_class_is_the_base() -> None:
 
 def test_error_without_message_says_what_the_code_means() -> None:
     assert fi.Busy().message == fi.strerror(fi.EBUSY)
+
+
+@pytest.mark.parametrize(
+    ("message", "op"),
+    [
+        ("mr_reg: no buffer", "mr_reg"),
+        ("domain.bind: the queue is closed", "domain.bind"),
+        ("write(loc=...): no region", "write(loc=...)"),
+        ("close of a domain: endpoint 3 is open", None),
+        ("no region has key 7", None),
+        ("", None),
+    ],
+)
+def test_error_names_its_call_from_its_message(message: str, op: str | None) -> None:
+    assert errors.make(fi.EINVAL, message).op == op
+
+
+def test_error_names_the_call_that_it_was_told() -> None:
+    error = fi.Busy("mr_reg: a key is in use", op="refresh")
+    assert error.op == "refresh"
+    error.op = "close"
+    assert (error.op, str(error)) == ("close", f"{fi.EBUSY!s}: mr_reg: a key is in use")
+
+
+def test_error_of_the_extension_names_its_call(weft_pair: Pair) -> None:
+    with pytest.raises(fi.FabricError) as caught:
+        weft_pair.initiator.ep.inject_write(bytes(1 << 20), weft_pair.peer, 0, 7)
+    assert caught.value.op == "inject_write"
 
 
 def test_error_survives_pickling() -> None:

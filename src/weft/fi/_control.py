@@ -117,7 +117,7 @@ class Controlled:
 def _variable(op: str, arg: Any) -> tuple[int, Any]:
     """The argument of FI_GET_VAL and FI_SET_VAL: struct fi_fid_var as a pair."""
     if not isinstance(arg, tuple) or len(arg) != 2:
-        raise errors.InvalidArgument(f"{op}: GET_VAL and SET_VAL take a pair (name, value), not {arg!r}", op=op)
+        raise errors.InvalidArgument(f"{op}: GET_VAL and SET_VAL take a pair (name, value), not {arg!r}")
     return arg
 
 
@@ -127,7 +127,7 @@ def _wait(fid: Any, arg: Any) -> Any:
         op = f"{fid._called}.control(GETWAIT)"
         owner = fid.fabric.provider if fid._called == "eq" else fid.domain.policy
         raise owner.refusals.refuse(
-            Rule.GETWAIT_NONE, f"{op}: opened with {fid.wait_obj!s}, no descriptor\n  try: wait_obj=fi.WAIT_FD", op=op
+            Rule.GETWAIT_NONE, f"{op}: opened with {fid.wait_obj!s}, no descriptor\n  try: wait_obj=fi.WAIT_FD"
         )
     return [fid.fd] if fid.wait_obj == WaitObj.WAIT_POLLFD else fid.fd
 

@@ -128,13 +128,12 @@ def live(children: Children) -> list[Any]:
 def check(handle: Handle, op: str) -> None:
     """Refuse a handle that was closed, or that was made before a fork."""
     if handle._closed:
-        raise errors.BadState(f"{op}: {handle!r} is closed", op=op)
+        raise errors.BadState(f"{op}: {handle!r} is closed")
     if handle._made_in != _process.generation:
         raise errors.BadState(
             f"{op}: {handle!r} belongs to the process that forked this one\n"
             "  rule: a NIC and everything on it stay with the process that opened them\n"
-            "  try: open a new Fabric in the child, or start the child with spawn",
-            op=op,
+            "  try: open a new Fabric in the child, or start the child with spawn"
         )
 
 

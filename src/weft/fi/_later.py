@@ -16,7 +16,7 @@ __all__ = ["DomainLater", "EndpointLater"]
 def _refuse(fid: Any, call: str, what: str) -> errors.FabricError:
     op = f"{fid._called}.{call}"
     _handle.check(fid, op)
-    return errors.NoSys(f"{op}: {what}", op=op)
+    return errors.NoSys(f"{op}: {what}")
 
 
 _CONTEXTS = "scalable endpoints and shared contexts are not supported"

@@ -14,7 +14,7 @@ from .. import errors
 from ..flags import MrMode
 from .attrs import LIBRARY_VERSION, Info, dupinfo
 from .match import complete, match_caps, match_kinds, match_limits, modes_needed, widen_keys
-from .offer import Offer, Rejection
+from .offer import Offer, Rejection, Rejections
 from .policy import Asked
 from .rules import Rule
 
@@ -104,10 +104,10 @@ def _rejections(provider: Provider, offer: Offer, info: Info, parts: tuple[str, 
     result = dupinfo(offer.info)
     result.domain_attr.mr_mode = asked.domain_attr.mr_mode
     widen_keys(provider, result)
-    found: list[Rejection] = []
-    match_caps(offer, asked, result, found.append)
-    match_kinds(provider, offer, asked, result, found.append)
-    match_limits(offer, asked, result, found.append)
+    found = Rejections()
+    match_caps(offer, asked, result, found.no)
+    match_kinds(provider, offer, asked, result, found.no)
+    match_limits(offer, asked, result, found.no)
     return [r for r in found if r.hint.partition(".")[0] in parts]
 
 

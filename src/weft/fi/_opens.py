@@ -198,6 +198,6 @@ class Opens:
         _args.maybe("mr_regv", count=count)
         buffers = _args.each("mr_regv", "iov", iov, "buffers")[:count]
         if count is not None and count > len(buffers):
-            raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries", op="mr_regv")
+            raise errors.InvalidArgument(f"mr_regv: count {count}, but iov has {len(buffers)} entries")
         made: MemoryRegion = self._register("mr_regv", buffers, access, offset, requested_key, flags, context)
         return made

@@ -104,7 +104,7 @@ class OpFlags:
             )
         if call in _MESSAGES and self.policy.messages is None:
             _handle.check(self, op)  # type: ignore[arg-type]
-            raise self._refuse(Rule.EP_NO_MESSAGES, f"{op}: {self.policy.no_messages}", op=op)
+            raise self._refuse(Rule.EP_NO_MESSAGES, f"{op}: {self.policy.no_messages}")
         return _triggered.triggered(self, call, args, more)
 
 

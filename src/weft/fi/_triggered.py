@@ -57,12 +57,9 @@ def _queue(ep: Any, call: str, kind: int, op: Any) -> None:
         raise refuse(
             Rule.TRIGGER_CONTEXT,
             f"{call}: the context is {context!r}\n  rule: with TRIGGER it is an fi.TriggeredContext, fi_trigger(3)",
-            op=call,
         )
     if context.event_type != TriggerEvent.TRIGGER_THRESHOLD:
-        raise refuse(
-            Rule.TRIGGER_EVENT, f"{call}: event_type {context.event_type!r}; there is TRIGGER_THRESHOLD", op=call
-        )
+        raise refuse(Rule.TRIGGER_EVENT, f"{call}: event_type {context.event_type!r}; there is TRIGGER_THRESHOLD")
     when: Any = context.trigger
     _handle.expect(when, trigger.TriggerThreshold, call, "context.trigger")
     op.flags = int(op.flags) & ~_TRIGGER

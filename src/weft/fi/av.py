@@ -108,9 +108,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         _handle.check(self, "av.bind")
         if not self.domain.policy.vectors.binds:
             raise self._refuse(
-                Rule.AV_BIND,
-                f"av.bind: {self.domain.provider.name} reports insertions by their return value",
-                op="av.bind",
+                Rule.AV_BIND, f"av.bind: {self.domain.provider.name} reports insertions by their return value"
             )
         _handle.expect(eq, EventQueue, "av.bind", "eq")
         _handle.check(eq, "av.bind")
@@ -292,7 +290,6 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         raise self._refuse(
             Rule.AV_INSERTSYM,
             "av.insertsym: not supported\n  try: insert(addresses), or insertsvc for each node and service",
-            op="av.insertsym",
         )
 
     def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
@@ -313,12 +310,10 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         _args.whole(op, fi_addr=fi_addr, user_id=user_id, flags=flags)
         flags = int(flags)
         if flags & ~int(AvFlag.AUTH_KEY):
-            raise self._refuse(Rule.AV_INSERT_FLAGS, f"{op}: flags {AvFlag(flags)!s}; AUTH_KEY is supported", op=op)
+            raise self._refuse(Rule.AV_INSERT_FLAGS, f"{op}: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
         if not self.flags & Flag.AV_USER_ID:
             raise self._refuse(
-                Rule.AV_USER_ID,
-                f"{op}: {self!r} was not opened with AV_USER_ID\n  try: av_open(flags=fi.AV_USER_ID)",
-                op=op,
+                Rule.AV_USER_ID, f"{op}: {self!r} was not opened with AV_USER_ID\n  try: av_open(flags=fi.AV_USER_ID)"
             )
         if flags:
             self._keyed(op)
@@ -535,7 +530,6 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
             raise self._refuse(
                 Rule.AV_AUTH_KEY_BUSY,
                 f"{op}: {users[0]!r} took the vector's keys when it was enabled; close the endpoint first",
-                op=op,
             )
 
     def _remove_auth_key(self, fi_addr: int) -> None:
@@ -548,7 +542,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         self._no_enabled(op)
         if fi_addr in self._key_of.values():
             raise self._refuse(
-                Rule.AV_AUTH_KEY_BUSY, f"{op}: peers of {self!r} use the key {fi_addr}; remove them first", op=op
+                Rule.AV_AUTH_KEY_BUSY, f"{op}: peers of {self!r} use the key {fi_addr}; remove them first"
             )
         self._keys[fi_addr] = None
         self._key_ids.pop(fi_addr, None)

@@ -102,7 +102,7 @@ def named(av: AddressVector, attr: AvSetAttr, key_of: Callable[[AvSetAttr], byte
     elif ranged and end < start:
         why = f"end_addr {end} is before start_addr {start}"
     if why is not None:
-        raise refuse(Rule.AV_SET_RANGE, f"{op}: {why}", op=op)
+        raise refuse(Rule.AV_SET_RANGE, f"{op}: {why}")
     return Named(Range(start, end, stride or 1, count if rules.set_count else _ALL) if ranged else None, comm_key)
 
 
@@ -234,20 +234,20 @@ class AvSet(_handle.LifeInDomain):
         _handle.check(self, op)
         if self.domain.policy.vectors.set_fixed and _handle.live(self._children):
             raise self._refuse(
-                Rule.AV_SET_JOINED, f"{op}: a group uses {self!r}\n  try: close the group first, or another set", op=op
+                Rule.AV_SET_JOINED, f"{op}: a group uses {self!r}\n  try: close the group first, or another set"
             )
 
     def _changed(self, op: str, why: str) -> None:
         """Raise the reason why the set did not change, if there is one."""
         if why:
-            raise self._refuse(Rule.AV_SET_MEMBER, f"{op}: {why}", op=op)
+            raise self._refuse(Rule.AV_SET_MEMBER, f"{op}: {why}")
 
     def _combine(self, op: str, src: AvSet, by: Callable[[_nic.AddressSet], None]) -> None:
         self._changing(op)
         _handle.expect(src, AvSet, op, "src")
         _handle.check(src, op)
         if src.av is not self.av:
-            raise self._refuse(Rule.AV_SET_VECTOR, f"{op}: {src!r} is of another vector than {self!r}", op=op)
+            raise self._refuse(Rule.AV_SET_VECTOR, f"{op}: {src!r} is of another vector than {self!r}")
         by(src._core)
 
     # ---- life --------------------------------------------------------------------------------------------------------

@@ -80,12 +80,11 @@ def private_data(op: str, param: Any, paramlen: int | None, refusals: Refusals) 
     try:
         data = bytes(memoryview(param).cast("B"))[:paramlen]
     except TypeError:
-        raise errors.InvalidArgument(f"{op}: param is bytes, not {param!r}", op=op) from None
+        raise errors.InvalidArgument(f"{op}: param is bytes, not {param!r}") from None
     if len(data) > CM_DATA_SIZE:
         raise refusals.refuse(
             Rule.CM_DATA_SIZE,
             f"{op}: {len(data)} B of private data; a request or an answer carries {CM_DATA_SIZE} at most",
-            op=op,
         )
     return data
 

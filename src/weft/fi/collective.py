@@ -48,21 +48,16 @@ def query_collective(policy: DomainPolicy, coll: int, attr: CollectiveAttr | Non
                 Rule.COLLECTIVE_ATTR,
                 f"{op}: {_named(CollectiveOp, coll)}: attr is needed; only a barrier does without\n"
                 "  try: fi.CollectiveAttr(op=fi.SUM, datatype=fi.DOUBLE)",
-                op=op,
             )
         attr = CollectiveAttr()
     if flags:
-        raise refuse(Rule.COLLECTIVE_FLAGS, f"{op}: flags {Flag(flags)!s}; none are supported", op=op)
+        raise refuse(Rule.COLLECTIVE_FLAGS, f"{op}: flags {Flag(flags)!s}; none are supported")
     limit = policy.collective(coll, int(attr.op), int(attr.datatype))
     if limit is None:
         what = _named(CollectiveOp, coll)
         if coll not in (CollectiveOp.BARRIER, CollectiveOp.BROADCAST):
             what += f" with {policy.operator_name(int(attr.op))}"
-        raise refuse(
-            Rule.COLLECTIVE_PAIR,
-            f"{op}: {what} on {_named(Datatype, int(attr.datatype))} is not supported",
-            op=op,
-        )
+        raise refuse(Rule.COLLECTIVE_PAIR, f"{op}: {what} on {_named(Datatype, int(attr.datatype))} is not supported")
     attr.datatype_attr = AtomicAttr(limit.count, limit.size)
     attr.max_members = limit.max_members
     attr.mode = 0

@@ -322,7 +322,6 @@ class Endpoint(
             raise self._refuse(
                 Rule.EP_SETNAME,
                 "ep.setname: not supported; getinfo(node, service, fi.SOURCE) returns an info with the address",
-                op="ep.setname",
             )
         if self._enabled:
             raise self._refuse(Rule.EP_SETNAME_STATE, f"ep.setname: the address of {self!r} is fixed since enable()")
@@ -416,10 +415,9 @@ class Endpoint(
             raise self._refuse(
                 Rule.EP_CONNECTIONLESS,
                 f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo",
-                op=op,
             )
         if self._eq is None:
-            raise self._refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
+            raise self._refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())")
 
     def _of_peer(self, op: str) -> tuple[int, int | None, int]:
         if self._eq is not None:
@@ -518,17 +516,15 @@ class Endpoint(
             raise self._refuse(
                 Rule.EP_CANCEL_NONE,
                 "ep.cancel: the endpoint has no receives; transfers cannot be cancelled under this provider",
-                op="ep.cancel",
             )
         if not self._enabled:
-            raise self._refuse(Rule.EP_CANCEL_STATE, f"ep.cancel: {self!r} is not enabled", op="ep.cancel")
+            raise self._refuse(Rule.EP_CANCEL_STATE, f"ep.cancel: {self!r} is not enabled")
         try:
             super().cancel(context)
         except errors.NotFound:
             raise self._refuse(
                 Rule.EP_CANCEL_NONE,
                 "ep.cancel: no receive has this context; transfers cannot be cancelled under this provider",
-                op="ep.cancel",
             ) from None
 
     # ---- operation flags ---------------------------------------------------------------------------------------------

@@ -160,7 +160,6 @@ class EventQueue(Controlled, _handle.Life):
             raise self.fabric.provider.refusals.refuse(
                 Rule.EQ_WAIT_NONE,
                 "eq.sread: the queue was opened with WAIT_NONE; use read, or open it with WAIT_UNSPEC",
-                op="eq.sread",
             )
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -171,7 +170,7 @@ class EventQueue(Controlled, _handle.Life):
             if self._closed:
                 raise errors.Canceled("eq.sread: the queue was closed while this thread waited")
             if left == 0:
-                raise errors.Again(f"eq.sread: no event within {timeout} s", op="eq.sread")
+                raise errors.Again(f"eq.sread: no event within {timeout} s")
 
     def _look(self, flags: int, left: float | None) -> tuple[int, Any] | None:
         """The next event. If there is none, waits for at most `left` seconds (None: no limit), and returns None. A
@@ -212,7 +211,7 @@ class EventQueue(Controlled, _handle.Life):
         with self._changed:
             self._pull()
             if not self._errors:
-                raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
+                raise errors.Again("eq.readerr: no error in the queue")
             if flags & Flag.PEEK:
                 return self._errors[0]
             self._drain()
@@ -329,7 +328,7 @@ class EventQueue(Controlled, _handle.Life):
 
     def _next(self, flags: int) -> tuple[int, Any] | None:
         if self._errors:
-            raise errors.Available("eq.read: an error entry waits; read it with readerr()", op="eq.read")
+            raise errors.Available("eq.read: an error entry waits; read it with readerr()")
         if not self._events:
             return None
         event, entry, on_read = self._events[0]

@@ -147,15 +147,12 @@ class Fabric(_handle.Life):
                     Rule.TRYWAIT_KIND,
                     f"trywait: {self.provider.name} does not support {fid!r}\n"
                     "  try: completion queues alone; read() of the others",
-                    op="trywait",
                 )
             if fid.wait_obj == WaitObj.WAIT_NONE:
-                raise refuse(
-                    Rule.TRYWAIT_NONE, f"trywait: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op="trywait"
-                )
+                raise refuse(Rule.TRYWAIT_NONE, f"trywait: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD")
             ready = not fid.trywait() if not isinstance(fid, Counter) else False
             if ready:
-                raise errors.Again(f"trywait: {fid!r} has something to read", op="trywait")
+                raise errors.Again(f"trywait: {fid!r} has something to read")
 
     def __repr__(self) -> str:
         return f"<Fabric {self.name} {'closed' if self._closed else 'open'}>"

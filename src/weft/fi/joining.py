@@ -80,20 +80,20 @@ def shape(ep: Endpoint, op: str, coll_addr: int, flags: int, of: Joiner) -> Grou
     refuse = ep._refuse
     if not ep.info.caps & Flag.COLLECTIVE:
         raise refuse(
-            Rule.JOIN_NO_CAP, f"{op}: {ep!r} was opened without COLLECTIVE: ask for it in the hints of getinfo", op=op
+            Rule.JOIN_NO_CAP, f"{op}: {ep!r} was opened without COLLECTIVE: ask for it in the hints of getinfo"
         )
     if coll_addr != ADDR_NOTAVAIL:
-        raise refuse(Rule.JOIN_ADDR, f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL", op=op)
+        raise refuse(Rule.JOIN_ADDR, f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL")
     if flags and not ep.policy.binds.join_flags:
-        raise refuse(Rule.JOIN_FLAGS, f"{op}: flags {flags:#x}; they have to be 0", op=op)
+        raise refuse(Rule.JOIN_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
     if not of.enabled:
-        raise refuse(Rule.JOIN_STATE, f"{op}: {ep!r} is not enabled\n  try: ep.enable()", op=op)
+        raise refuse(Rule.JOIN_STATE, f"{op}: {ep!r} is not enabled\n  try: ep.enable()")
     if not of.has_eq:
-        raise refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
+        raise refuse(Rule.EP_NO_EQ, f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())")
     if of.other_vector:
-        raise refuse(Rule.JOIN_SET, f"{op}: {of.other_vector}", op=op)
+        raise refuse(Rule.JOIN_SET, f"{op}: {of.other_vector}")
     if not of.names:
-        raise refuse(Rule.JOIN_SET, f"{op}: the set has no members", op=op)
+        raise refuse(Rule.JOIN_SET, f"{op}: the set has no members")
     plan = ep.policy.group(of.own, of.comm_key, len(of.names))
     members, mine = _members(ep, op, plan, of)
     import hashlib  # imported here, because it is slow to import and few endpoints join
@@ -128,7 +128,6 @@ def _members(ep: Endpoint, op: str, plan: GroupPlan, of: Joiner) -> tuple[list[_
             raise refuse(
                 Rule.JOIN_SET,
                 f"{op}: fi_addr {name} of the set is not in use in the endpoint's vector\n  {reason.message}",
-                op=op,
             ) from None
         if of.is_own(found):
             mine.append(len(members))
@@ -139,7 +138,6 @@ def _members(ep: Endpoint, op: str, plan: GroupPlan, of: Joiner) -> tuple[list[_
             f"{op}: {ep!r} is {'no member' if not mine else f'{len(mine)} members'} of the set\n"
             "  rule: the endpoint that joins is one of the set's members\n"
             "  try: av_set.insert(av.insert(ep.getname())) at its place",
-            op=op,
         )
     return members, mine[0]
 

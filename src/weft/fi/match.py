@@ -36,7 +36,7 @@ from ..flags import (
 from ._table import show
 from .attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr, dupinfo
 from .auth_key import auth_key_bytes
-from .offer import Candidate, Offer, Rejection
+from .offer import Candidate, No, Offer, Rejections
 
 if TYPE_CHECKING:
     from .policy import Asked, Provider
@@ -176,8 +176,8 @@ def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
     info = dupinfo(offer.info)
     info.fabric_attr.api_version = version
     info.domain_attr.mr_mode = modes_needed(info, offer)
-    rejections: list[Rejection] = []
-    no = rejections.append
+    rejections = Rejections()
+    no = rejections.no
 
     if h is not None:
         _match_names(offer, h, no)
@@ -198,7 +198,7 @@ def match_offer(provider: Provider, offer: Offer, asked: Asked) -> Candidate:
     except errors.FabricError as e:
         if isinstance(e, errors.InvalidArgument):
             raise
-        no(Rejection("node, service", f"{asked.node}, {asked.service}", "no such address", e.message))
+        no("node, service", f"{asked.node}, {asked.service}", "no such address", e.message)
     else:
         info.src_addr = src if src is not None else info.src_addr
         info.dest_addr = dest
@@ -241,7 +241,7 @@ def complete(hints: Info) -> Info:
     return h
 
 
-def _match_names(offer: Offer, h: Info, no: Any) -> None:
+def _match_names(offer: Offer, h: Info, no: No) -> None:
     mine = offer.info
     asked_prov = h.fabric_attr.prov_name
     if h.fabric_attr.fabric is not None:
@@ -255,37 +255,33 @@ def _match_names(offer: Offer, h: Info, no: Any) -> None:
         ("domain_attr.name", domain_name, mine.domain_attr.name),
     ):
         if asked is not None and asked != offered:
-            no(Rejection(hint, repr(asked), repr(offered)))
+            no(hint, repr(asked), repr(offered))
 
 
-def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_caps(offer: Offer, h: Info, info: Info, no: No) -> None:
     offered = Flag(offer.info.caps)
     asked = Flag(h.caps)
     for bit in _bits(int(asked) & ~int(offered)):  # numbers, because the complement of a flag has only known bits
-        no(Rejection("caps", str(Flag(bit)), str(offered), offer.remarks.get(bit, "")))
+        no("caps", str(Flag(bit)), str(offered), offer.remarks.get(bit, ""))
     if asked:
         data = Flag.RMA | Flag.ATOMIC
         messages = Flag.MSG | Flag.TAGGED | Flag.MULTICAST
         if asked & _RMA_MODIFIERS and not asked & data:
             no(
-                Rejection(
-                    "caps",
-                    str(asked & _RMA_MODIFIERS),
-                    "them with RMA or ATOMIC",
-                    "they limit RMA and ATOMIC; ask for one of these as well",
-                )
+                "caps",
+                str(asked & _RMA_MODIFIERS),
+                "them with RMA or ATOMIC",
+                "they limit RMA and ATOMIC; ask for one of these as well",
             )
         if asked & _MSG_MODIFIERS & offered and not asked & (messages | Flag.COLLECTIVE):
             no(
-                Rejection(
-                    "caps",
-                    str(asked & _MSG_MODIFIERS),
-                    "them with MSG or TAGGED",
-                    "they limit MSG and TAGGED; ask for one of these as well",
-                )
+                "caps",
+                str(asked & _MSG_MODIFIERS),
+                "them with MSG or TAGGED",
+                "they limit MSG and TAGGED; ask for one of these as well",
             )
         if asked & Flag.SOURCE_ERR & offered and not asked & Flag.SOURCE:
-            no(Rejection("caps", "SOURCE_ERR", "it with SOURCE", "ask for SOURCE as well"))
+            no("caps", "SOURCE_ERR", "it with SOURCE", "ask for SOURCE as well")
         caps = asked & _PRIMARY
         if asked & data:
             caps |= asked & _RMA_MODIFIERS or _RMA_MODIFIERS
@@ -294,12 +290,10 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
         caps |= asked & _SECONDARY | (offered & _SECONDARY & ~offer.quiet)
         if asked & Flag.RMA_EVENT and not caps & (Flag.REMOTE_READ | Flag.REMOTE_WRITE):
             no(
-                Rejection(
-                    "caps",
-                    "RMA_EVENT",
-                    "it with REMOTE_READ or REMOTE_WRITE",
-                    "the target of an access makes the event, and without these the endpoint is no target",
-                )
+                "caps",
+                "RMA_EVENT",
+                "it with REMOTE_READ or REMOTE_WRITE",
+                "the target of an access makes the event, and without these the endpoint is no target",
             )
         info.caps = caps
     for part, mask in (("tx_attr", TX_CAPS), ("rx_attr", RX_CAPS), ("domain_attr", DOMAIN_CAPS)):
@@ -308,30 +302,24 @@ def match_caps(offer: Offer, h: Info, info: Info, no: Any) -> None:
         if part == "domain_attr":  # capabilities of the domain are requested there too
             have |= want & Flag(offer.info.domain_attr.caps)
         if int(want) & ~int(have):
-            no(
-                Rejection(
-                    f"{part}.caps", str(want), str(have), "these have to be among the capabilities of the endpoint"
-                )
-            )
+            no(f"{part}.caps", str(want), str(have), "these have to be among the capabilities of the endpoint")
         getattr(info, part).caps = have
 
 
-def _match_modes(provider: Provider, offer: Offer, h: Info, info: Info, version: int, no: Any) -> None:
+def _match_modes(provider: Provider, offer: Offer, h: Info, info: Info, version: int, no: No) -> None:
     needed = Mode(offer.info.mode)
     if needed & ~h.mode:
         no(
-            Rejection(
-                "mode",
-                str(Mode(h.mode)),
-                f"it with {needed}",
-                "the provider needs these modes; set them in the hints once the application honours them",
-            )
+            "mode",
+            str(Mode(h.mode)),
+            f"it with {needed}",
+            "the provider needs these modes; set them in the hints once the application honours them",
         )
     asked = MrMode(h.domain_attr.mr_mode)
     required = modes_needed(info, offer)
     found = provider.mr_mode(required, info.caps, asked, h.mode, version)
     if isinstance(found, str):
-        no(Rejection("domain_attr.mr_mode", str(asked), f"registration under {required}", found))
+        no("domain_attr.mr_mode", str(asked), f"registration under {required}", found)
         return
     info.domain_attr.mr_mode = found
     # FI_LOCAL_MR replaces FI_MR_LOCAL for interface versions without that bit.
@@ -378,47 +366,41 @@ def negotiate_mr_mode(required: MrMode, asked: MrMode, mode: int, version: int) 
     return required
 
 
-def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: No) -> None:
     mine = offer.info
     if h.addr_format not in (AddrFormat.FORMAT_UNSPEC, mine.addr_format):
-        no(Rejection("addr_format", str(_kind(AddrFormat, h.addr_format)), str(_kind(AddrFormat, mine.addr_format))))
+        no("addr_format", str(_kind(AddrFormat, h.addr_format)), str(_kind(AddrFormat, mine.addr_format)))
     if h.ep_attr.type not in (EpType.EP_UNSPEC, mine.ep_attr.type):
         reason = offer.remarks.get(f"ep_attr.type={h.ep_attr.type:d}", "")
-        no(Rejection("ep_attr.type", str(_kind(EpType, h.ep_attr.type)), str(_kind(EpType, mine.ep_attr.type)), reason))
+        no("ep_attr.type", str(_kind(EpType, h.ep_attr.type)), str(_kind(EpType, mine.ep_attr.type)), reason)
     if h.ep_attr.protocol not in (Protocol.PROTO_UNSPEC, mine.ep_attr.protocol):
         offered = str(_kind(Protocol, mine.ep_attr.protocol))
         reason = offer.remarks.get("ep_attr.protocol", "")
-        no(Rejection("ep_attr.protocol", str(_kind(Protocol, h.ep_attr.protocol)), offered, reason))
+        no("ep_attr.protocol", str(_kind(Protocol, h.ep_attr.protocol)), offered, reason)
     asked, have = h.domain_attr.threading, mine.domain_attr.threading
     if _THREADING.get(asked, 9) > _THREADING[have]:  # type: ignore[call-overload, index]
-        no(Rejection("domain_attr.threading", str(_kind(Threading, asked)), str(have)))
+        no("domain_attr.threading", str(_kind(Threading, asked)), str(have))
     elif asked:  # the caller honours the model that it named, and compares
         info.domain_attr.threading = _kind(Threading, asked)
     for name in ("control_progress", "data_progress"):
         asked, have = getattr(h.domain_attr, name), getattr(mine.domain_attr, name)
         if _PROGRESS.get(asked, 9) > _PROGRESS[have]:
-            no(
-                Rejection(
-                    f"domain_attr.{name}", str(_kind(Progress, asked)), str(have), offer.remarks.get("progress", "")
-                )
-            )
+            no(f"domain_attr.{name}", str(_kind(Progress, asked)), str(have), offer.remarks.get("progress", ""))
         elif asked:
             setattr(info.domain_attr, name, _kind(Progress, asked))
     if h.domain_attr.resource_mgmt:
         if h.domain_attr.resource_mgmt > mine.domain_attr.resource_mgmt:
             no(
-                Rejection(
-                    "domain_attr.resource_mgmt",
-                    str(_kind(ResourceMgmt, h.domain_attr.resource_mgmt)),
-                    str(mine.domain_attr.resource_mgmt),
-                )
+                "domain_attr.resource_mgmt",
+                str(_kind(ResourceMgmt, h.domain_attr.resource_mgmt)),
+                str(mine.domain_attr.resource_mgmt),
             )
         info.domain_attr.resource_mgmt = _kind(ResourceMgmt, h.domain_attr.resource_mgmt)
     if h.domain_attr.av_type:
         types = provider.vectors.types
         if h.domain_attr.av_type not in types:
             known = ", ".join(kind.name for kind in AvType if kind in types)
-            no(Rejection("domain_attr.av_type", str(h.domain_attr.av_type), known))
+            no("domain_attr.av_type", str(h.domain_attr.av_type), known)
         info.domain_attr.av_type = _kind(AvType, h.domain_attr.av_type)
     for part in ("tx_attr", "domain_attr"):
         tclass = getattr(h, part).tclass
@@ -429,49 +411,41 @@ def match_kinds(provider: Provider, offer: Offer, h: Info, info: Info, no: Any) 
             getattr(info, part).tclass = tclass
         elif tclass not in (Tc.TC_UNSPEC, getattr(mine, part).tclass):
             no(
-                Rejection(
-                    f"{part}.tclass",
-                    str(_kind(Tc, tclass)),
-                    str(_kind(Tc, getattr(mine, part).tclass)),
-                    offer.remarks.get("tclass", ""),
-                )
+                f"{part}.tclass",
+                str(_kind(Tc, tclass)),
+                str(_kind(Tc, getattr(mine, part).tclass)),
+                offer.remarks.get("tclass", ""),
             )
     for part in ("tx_attr", "rx_attr"):
         if getattr(h, part).comp_order:
             no(
-                Rejection(
-                    f"{part}.comp_order",
-                    hex(getattr(h, part).comp_order),
-                    "0",
-                    "completion ordering is deprecated; leave it 0",
-                )
+                f"{part}.comp_order",
+                hex(getattr(h, part).comp_order),
+                "0",
+                "completion ordering is deprecated; leave it 0",
             )
     # A format names the fields of a tag; its highest bit is the length of the longest tag that the caller makes.
     tag = int(h.ep_attr.mem_tag_format)
     if h.caps & Flag.TAGGED and tag.bit_length() > int(mine.ep_attr.mem_tag_format).bit_length():
         no(
-            Rejection(
-                "ep_attr.mem_tag_format",
-                hex(tag),
-                hex(mine.ep_attr.mem_tag_format),
-                "the highest bit of the format is a tag's highest bit",
-            )
+            "ep_attr.mem_tag_format",
+            hex(tag),
+            hex(mine.ep_attr.mem_tag_format),
+            "the highest bit of the format is a tag's highest bit",
         )
 
 
-def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: Any) -> None:
+def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: No) -> None:
     domain, ep = h.domain_attr, h.ep_attr
     if version < VERSION(1, 5):  # fi_mr(3): authorization keys came with that interface
         return
     if domain.auth_key_size == AV_AUTH_KEY:
         if domain.auth_key is not None or ep.auth_key is not None or ep.auth_key_size:
             no(
-                Rejection(
-                    "domain_attr.auth_key_size",
-                    "AV_AUTH_KEY",
-                    "it without other keys",
-                    "the keys come from the address vector: leave auth_key None, and ep_attr.auth_key_size 0",
-                )
+                "domain_attr.auth_key_size",
+                "AV_AUTH_KEY",
+                "it without other keys",
+                "the keys come from the address vector: leave auth_key None, and ep_attr.auth_key_size 0",
             )
         info.domain_attr.auth_key_size = AV_AUTH_KEY
         return
@@ -481,7 +455,7 @@ def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: 
         try:
             key = auth_key_bytes(provider, attr.auth_key, attr.auth_key_size)
         except errors.InvalidArgument as e:
-            no(Rejection(f"{part}.auth_key", repr(attr.auth_key), f"{provider.auth_key_size} bytes", e.message))
+            no(f"{part}.auth_key", repr(attr.auth_key), f"{provider.auth_key_size} bytes", e.message)
             continue
         mine = getattr(info, part)
         mine.auth_key, mine.auth_key_size = key, len(key)
@@ -490,7 +464,7 @@ def _match_auth_keys(provider: Provider, h: Info, info: Info, version: int, no: 
         info.domain_attr.auth_key_size = info.ep_attr.auth_key_size
 
 
-def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> None:
+def _take_vni(provider: Provider, info: Info, named: object | None, no: No) -> None:
     """The addresses are on the VNI of the authorization key."""
     key = info.ep_attr.auth_key or info.domain_attr.auth_key
     if key is None or not provider.addresses.tells_vni:
@@ -499,16 +473,12 @@ def _take_vni(provider: Provider, info: Info, named: object | None, no: Any) -> 
     if info.src_addr is not None:
         nic, pid, found = provider.addresses.parse(info.src_addr)
         if named is not None and found != vni:
-            no(
-                Rejection(
-                    "src_addr", str(named), f"an address of VNI {vni}", "auth_key and src_addr name different VNIs"
-                )
-            )
+            no("src_addr", str(named), f"an address of VNI {vni}", "auth_key and src_addr name different VNIs")
             return
         info.src_addr = provider.addresses.emit((nic, pid, vni))
 
 
-def match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
+def match_limits(offer: Offer, h: Info, info: Info, no: No) -> None:
     for part, names in _LIMITS.items():
         for name in names:
             asked = getattr(getattr(h, part), name)
@@ -517,18 +487,14 @@ def match_limits(offer: Offer, h: Info, info: Info, no: Any) -> None:
                 continue
             top = offer.ceilings.get(f"{part}.{name}", have)
             if asked > top:
-                no(
-                    Rejection(
-                        f"{part}.{name}", show(asked), f"at most {show(top)}", offer.remarks.get(f"{part}.{name}", "")
-                    )
-                )
+                no(f"{part}.{name}", show(asked), f"at most {show(top)}", offer.remarks.get(f"{part}.{name}", ""))
             elif asked > have or (asked and f"{part}.{name}" in offer.taken):
                 setattr(getattr(info, part), name, asked)
     for part, name, kind in (*_SUBSETS, *_CHOSEN):
         asked = kind(getattr(getattr(h, part), name))
         top_flags = kind(offer.ceilings.get(f"{part}.{name}", getattr(getattr(offer.info, part), name)))
         if int(asked) & ~int(top_flags):
-            no(Rejection(f"{part}.{name}", str(asked), str(top_flags), offer.remarks.get(f"{part}.{name}", "")))
+            no(f"{part}.{name}", str(asked), str(top_flags), offer.remarks.get(f"{part}.{name}", ""))
         elif (part, name, kind) in _CHOSEN and (asked or f"{part}.{name}" in offer.taken):
             setattr(getattr(info, part), name, asked)
 

@@ -285,9 +285,7 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
             failed.needed = size  # type: ignore[attr-defined]
             raise failed
         if self._late and self._real_key() == KEY_NOTAVAIL:
-            raise self._refuse(
-                Rule.MR_INCOMPLETE, f"mr.raw_attr: {self!r} has no key yet\n  try: enable() first", op="mr.raw_attr"
-            )
+            raise self._refuse(Rule.MR_INCOMPLETE, f"mr.raw_attr: {self!r} has no key yet\n  try: enable() first")
         base = 0
         if self.domain.virt_addr:
             base = self.address if self._base_addr is None else self._base_addr
@@ -324,26 +322,22 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
                 Rule.MR_REFRESH_MODE,
                 f"{op}: the domain does not require MR_MMU_NOTIFY, and accesses go through this process's page tables: "
                 "the region has the current pages at any time",
-                op=op,
             )
         if flags:
-            raise self._refuse(Rule.MR_REFRESH_FLAGS, f"{op}: flags {flags:#x}; they have to be 0", op=op)
+            raise self._refuse(Rule.MR_REFRESH_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
         if self._pending:
             raise self._refuse(Rule.MR_INCOMPLETE, f"{op}: {self!r} is not complete: read its MR_COMPLETE event first")
         pieces = list(self._ranges())
         if iov is not None:
             pieces = [_nic.describe_buffer(b)[:2] for b in _args.each(op, "iov", iov, "buffers")[:count]]
             if count is not None and len(pieces) < count:
-                raise self._refuse(
-                    Rule.MR_REFRESH_RANGE, f"{op}: count {count}, but iov has {len(pieces)} entries", op=op
-                )
+                raise self._refuse(Rule.MR_REFRESH_RANGE, f"{op}: count {count}, but iov has {len(pieces)} entries")
         for start, size in pieces:
             if not within((start, size), self._ranges()):
                 raise self._refuse(
                     Rule.MR_REFRESH_RANGE,
                     f"{op}: {size} B at {start:#x} do not lie within {self!r}\n"
                     "  try: buffers of the region, or None for all of it",
-                    op=op,
                 )
         usable = self.state == "enabled"
         if notified:
@@ -508,5 +502,4 @@ def _check_pages(mr: MemoryRegion, op: str, page_size: int, pieces: Sequence[tup
             f"{op}: the pages at {found[0]:#x} have {found[1]} B; the region was made with page_size {page_size}\n"
             "  rule: all pages of the region have that size, fi_mr(3) page_size\n"
             "  try: page_size 0, which accepts pages of any size",
-            op=op,
         )

@@ -44,17 +44,16 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
     """
     _args.whole("open", flags=flags)
     if name not in SERVICES:
-        raise errors.NoSys(f"open: no service is called {name!r}; here: {', '.join(SERVICES)}", op="open")
+        raise errors.NoSys(f"open: no service is called {name!r}; here: {', '.join(SERVICES)}")
     if attr is not None and not isinstance(attr, _nic.DomainCore):
-        raise errors.InvalidArgument(f"open: attr of {name} has to be an fi.Domain or None, not {attr!r}", op="open")
+        raise errors.InvalidArgument(f"open: attr of {name} has to be an fi.Domain or None, not {attr!r}")
     if flags != 0:
-        raise errors.BadFlags(f"open: flags {flags!r}; they have to be 0", op="open")
+        raise errors.BadFlags(f"open: flags {flags!r}; they have to be 0")
     nic = _process.nic() if attr is None else _nic_of(cast("Domain", attr))
     state = cache_state(nic)
     if not state.works and cache_settings().cache_monitor:
         raise errors.NoSys(
-            f"open: FI_MR_CACHE_MONITOR={cache_settings().cache_monitor} does not work here\n  found: {state.why}",
-            op="open",
+            f"open: FI_MR_CACHE_MONITOR={cache_settings().cache_monitor} does not work here\n  found: {state.why}"
         )
     return MrCache(context, nic)
 
@@ -66,7 +65,7 @@ def _nic_of(domain: Domain) -> _nic.Nic:
 
 def _known_iface(op: str, iface: int) -> None:
     if iface not in HmemIface.__members__.values():
-        raise errors.InvalidArgument(f"{op}: iface {iface!r} is not one of enum fi_hmem_iface", op=op)
+        raise errors.InvalidArgument(f"{op}: iface {iface!r} is not one of enum fi_hmem_iface")
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class MrCache(_handle.Life):
             raise TypeError(f"{op}: resolve must be a function (address, length) or None, not {resolve!r}")
         address, nbytes = _nic.describe_buffer(buf)[:2]
         if nbytes == 0:
-            raise errors.InvalidArgument(f"{op}: the buffer has no bytes, so there is nothing to look up", op=op)
+            raise errors.InvalidArgument(f"{op}: the buffer has no bytes, so there is nothing to look up")
         found = None if resolve is None else lambda at, size: dict(resolve(at, size))
         return MrCacheEntry(self._nic, address, nbytes, int(iface), device, found)
 
@@ -280,7 +279,7 @@ class MrCache(_handle.Life):
         _args.integer("notify", addr=addr, length=length)
         addr, length = operator.index(addr), operator.index(length)
         if addr < 0 or length <= 0 or addr + length >= 1 << 64:
-            raise errors.InvalidArgument(f"notify: {length} B at {addr:#x} is not a range of memory", op="notify")
+            raise errors.InvalidArgument(f"notify: {length} B at {addr:#x} is not a range of memory")
         return _nic.cache_notify(self._nic, int(iface), addr, length)
 
     def flush(self, lru_only: bool = True) -> int:
@@ -306,16 +305,14 @@ class MrCache(_handle.Life):
         _handle.expect(monitor, MemMonitor, op, "monitor")
         _args.whole(op, flags=flags)
         if flags:
-            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
         iface = HmemIface(monitor.iface)
         if self.state.count_max == 0:
-            raise errors.NoSys(f"{op}: caching is off, FI_MR_CACHE_MAX_COUNT is 0: no monitor is used", op=op)
+            raise errors.NoSys(f"{op}: caching is off, FI_MR_CACHE_MAX_COUNT is 0: no monitor is used")
         with _import_lock:
             here = (id(self._nic), int(iface))
             if here in _imported:
-                raise errors.Busy(
-                    f"{op}: {_imported[here]!r} watches {iface!s} already; close its MrCache first", op=op
-                )
+                raise errors.Busy(f"{op}: {_imported[here]!r} watches {iface!s} already; close its MrCache first")
             name = monitor.name or type(monitor).__name__
             _nic.cache_set_monitor(self._nic, int(iface), _Watch(self._nic, monitor), name)
             _imported[here] = self._mine[int(iface)] = monitor

@@ -33,12 +33,11 @@ def refuse_undeclared(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
     for buffer in buffers:
         found = hmem.locate(_address_of(buffer))
         if found is not None and found.kind != "host":
-            raise domain.policy.refusals.refuse(
+            raise domain._refuse(
                 Rule.MR_DEVICE,
                 f"{op}: the buffer is {found.kind} memory of {found.iface.name} {found.device}, which the call omits\n"
                 "  rule: under MR_HMEM device memory is registered with fi_mr_regattr, with iface and device\n"
                 f"  try: mr_regattr(fi.MrAttr(..., iface=fi.{found.iface.name}, device={found.device}))",
-                op=op,
             )
 
 
@@ -52,22 +51,17 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
     if not domain._hmem or domain.policy.regions.memory == "detected":
         return PLAIN
     if attr.iface not in HmemIface.__members__.values():
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DEVICE, f"{op}: iface {attr.iface!r} is not one of FI_HMEM_*", op=op
-        )
+        raise domain._refuse(Rule.MR_DEVICE, f"{op}: iface {attr.iface!r} is not one of FI_HMEM_*")
     iface = HmemIface(attr.iface)
     only, host = bool(flags & MrFlag.HMEM_DEVICE_ONLY), bool(flags & MrFlag.HMEM_HOST_ALLOC)
     if only and host:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DEVICE_FLAGS, f"{op}: HMEM_DEVICE_ONLY and HMEM_HOST_ALLOC exclude each other", op=op
-        )
+        raise domain._refuse(Rule.MR_DEVICE_FLAGS, f"{op}: HMEM_DEVICE_ONLY and HMEM_HOST_ALLOC exclude each other")
     if iface == HmemIface.HMEM_SYSTEM:
         if only or host:
-            raise domain.policy.refusals.refuse(
+            raise domain._refuse(
                 Rule.MR_DEVICE,
                 f"{op}: {MrFlag(flags & int(DEVICE_FLAGS))!s} with iface HMEM_SYSTEM\n"
                 "  rule: the flags do not replace iface, which names the interface of the device, fi_mr(3) FLAGS",
-                op=op,
             )
         if domain.mr_mode & MrMode.MR_HMEM:
             refuse_undeclared(domain, op, iov)
@@ -77,8 +71,8 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
     # A number of Level Zero contains the number of the driver: only the runtime knows which numbers exist.
     known = iface == HmemIface.HMEM_ZE or 0 <= number < state.devices
     if not host and not known:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DEVICE, f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0", op=op
+        raise domain._refuse(
+            Rule.MR_DEVICE, f"{op}: device {number} of {iface.name}; there are {state.devices}, numbered from 0"
         )
     for buffer in iov:
         address = _address_of(buffer)
@@ -95,11 +89,10 @@ def declared(domain: Domain, op: str, attr: MrAttr, iov: Sequence[Any], flags: i
         )
         if wrong:
             said = "HMEM_HOST_ALLOC" if host else f"device {number}" + (", HMEM_DEVICE_ONLY" if only else "")
-            raise domain.policy.refusals.refuse(
+            raise domain._refuse(
                 Rule.MR_DEVICE,
                 f"{op}: the buffer at {address:#x} is declared as {iface.name}, {said}; the runtime reports {what}\n"
                 "  try: weft.memory.hmem.locate(address), or iface HMEM_SYSTEM for memory of the host",
-                op=op,
             )
     return Extra(by_owner=host, owned=host)
 
@@ -108,34 +101,28 @@ def map_dmabuf(domain: Domain, op: str, attr: MrAttr) -> tuple[Any, Extra]:
     """The buffer to register for the DMA-buf of an MrAttr, and its properties (`dmabuf` is read, mr_iov is not)."""
     piece = attr.dmabuf
     if not isinstance(piece, MrDmabuf):
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DMABUF, f"{op}: under MR_DMABUF, dmabuf has to be a MrDmabuf, not {piece!r}", op=op
-        )
+        raise domain._refuse(Rule.MR_DMABUF, f"{op}: under MR_DMABUF, dmabuf has to be a MrDmabuf, not {piece!r}")
     if attr.base_mr is not None:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DMABUF, f"{op}: base_mr has to be None under MR_DMABUF, fi_mr(3) base_mr", op=op
-        )
+        raise domain._refuse(Rule.MR_DMABUF, f"{op}: base_mr has to be None under MR_DMABUF, fi_mr(3) base_mr")
     try:
         size = os.lseek(piece.fd, 0, os.SEEK_END)
     except (OSError, OverflowError) as e:
-        raise domain.policy.refusals.refuse(Rule.MR_DMABUF, f"{op}: fd {piece.fd} is no DMA-buf: {e}", op=op) from None
+        raise domain._refuse(Rule.MR_DMABUF, f"{op}: fd {piece.fd} is no DMA-buf: {e}") from None
     if (piece.base_addr or 0) + piece.offset + piece.len >= 1 << 64:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_DMABUF,
             f"{op}: {piece.len} B at offset {piece.offset} from {piece.base_addr or 0:#x} pass the end of the address "
             "space",
-            op=op,
         )
     if piece.len <= 0 or piece.offset < 0 or piece.offset + piece.len > size:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_DMABUF,
             f"{op}: {piece.len} B from offset {piece.offset} of a DMA-buf of {size} B\n"
             "  rule: at least 1 byte, within the DMA-buf, fi_mr(3) dmabuf",
-            op=op,
         )
     if piece.base_addr is not None and piece.base_addr % mmap.PAGESIZE:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DMABUF, f"{op}: base_addr {piece.base_addr:#x} is not page-aligned, fi_mr(3) dmabuf", op=op
+        raise domain._refuse(
+            Rule.MR_DMABUF, f"{op}: base_addr {piece.base_addr:#x} is not page-aligned, fi_mr(3) dmabuf"
         )
     start = (piece.base_addr or 0) + piece.offset
     found = hmem.locate(start) if piece.base_addr is not None else None
@@ -152,12 +139,11 @@ def map_dmabuf(domain: Domain, op: str, attr: MrAttr) -> tuple[Any, Extra]:
             offset=first,
         )
     except (OSError, ValueError) as e:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_DMABUF_MAP,
             f"{op}: the DMA-buf of fd {piece.fd} cannot be mapped ({e}), and base_addr names no memory of a device's "
             "runtime in this process\n"
             "  try: base_addr of the allocation, in the process that made it",
-            op=op,
         ) from None
     mapped = memoryview(window)[piece.offset - first :]
     # If the kernel reads the memory for us, it returns an error when the exporter removes pages.

@@ -90,26 +90,23 @@ def register(
     _args.whole(op, access=access, offset=offset, flags=flags)
     access = int(access)  # a NumPy integer cannot be combined with larger numbers
     if access & ~int(ACCESS):
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_ACCESS,
             f"{op}: access {Flag(access & ~int(ACCESS))!s} is not a permission; known: {ACCESS!s}"
             + _perhaps_length(op, buffers, access),
-            op=op,
         )
     if offset and domain.policy.regions.offset == "reserved":
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_OFFSET,
             f"{op}: offset {offset} is reserved and must be 0, fi_mr(3)" + _perhaps_length(op, buffers, access),
-            op=op,
         )
     _check_flags(domain, op, flags)
     if not buffers:
-        raise domain.policy.refusals.refuse(Rule.MR_NO_BUFFER, f"{op}: a region needs at least one buffer", op=op)
+        raise domain._refuse(Rule.MR_NO_BUFFER, f"{op}: a region needs at least one buffer")
     if len(buffers) > domain.attr.mr_iov_limit:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_IOV_LIMIT,
             f"{op}: {len(buffers)} buffers; a region takes at most mr_iov_limit, {domain.attr.mr_iov_limit}",
-            op=op,
         )
     keys, regions = domain.policy.keys, domain.policy.regions
     _args.integer(op, requested_key=requested_key)
@@ -118,25 +115,22 @@ def register(
     if keys.provider or (regions.local_free and not remote):
         requested_key = 0
     elif requested_key and not keys.client_bits:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_KEY_PROVIDER,
             f"{op}: requested_key {requested_key:#x}: {domain.provider.name} makes the keys itself\n"
             "  try: requested_key=0, and mr.key afterwards",
-            op=op,
         )
     elif not 0 <= requested_key < min(1 << max(keys.client_bits, 1), KEY_NOTAVAIL):
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_KEY_RANGE,
             f"{op}: requested_key {requested_key:#x} is out of range: a key has {(keys.client_bits + 7) // 8} bytes, "
             "and KEY_NOTAVAIL is not a key",
-            op=op,
         )
     elif requested_key & keys.meanings:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_KEY_RANGE,
             f"{op}: requested_key {requested_key:#x} sets {requested_key & keys.meanings:#x}: bits that the provider "
             "has a use of its own for",
-            op=op,
         )
     wants_event = bool(flags & Flag.RMA_EVENT)
     unnotified = bool(domain.mr_mode & MrMode.MR_MMU_NOTIFY)
@@ -240,9 +234,9 @@ def _made(cls: type[MemoryRegion], domain: Domain, buffers: Sequence[Any], **how
     try:
         return cls(domain, buffers, **how)
     except errors.NoKey as taken:
-        raise domain.policy.refusals.refuse(Rule.MR_KEY_TAKEN, taken.message, op=taken.op) from None
+        raise domain._refuse(Rule.MR_KEY_TAKEN, taken.message) from None
     except errors.AccessDenied as readonly:
-        raise domain.policy.refusals.refuse(Rule.MR_READ_ONLY, readonly.message, op=readonly.op) from None
+        raise domain._refuse(Rule.MR_READ_ONLY, readonly.message) from None
 
 
 def register_described(domain: Domain, op: str, attr: MrAttr, flags: int) -> MemoryRegion:
@@ -268,13 +262,11 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
     _args.whole(op, flags=flags)
     _check_flags(domain, op, flags)
     if attr.hmem_data is not None and attr.base_mr is None:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_ATTR, f"{op}: hmem_data is reserved and must be None, fi_mr(3)", op=op
-        )
+        raise domain._refuse(Rule.MR_ATTR, f"{op}: hmem_data is reserved and must be None, fi_mr(3)")
     if attr.page_size and attr.base_mr is None and attr.page_size not in page_sizes():
         known = ", ".join(str(s) for s in sorted(page_sizes()))
-        raise domain.policy.refusals.refuse(
-            Rule.MR_PAGE_SIZE, f"{op}: page_size {attr.page_size} is not a page size of this system: {known}", op=op
+        raise domain._refuse(
+            Rule.MR_PAGE_SIZE, f"{op}: page_size {attr.page_size} is not a page size of this system: {known}"
         )
     if flags & MrFlag.MR_DMABUF:
         buffer, extra = map_dmabuf(domain, op, attr)
@@ -285,24 +277,19 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
     _args.maybe(op, iov_count=attr.iov_count)
     iov = _args.each(op, "mr_iov", attr.mr_iov, "buffers")[: attr.iov_count]
     if attr.iov_count is not None and len(iov) < attr.iov_count:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_ATTR, f"{op}: iov_count {attr.iov_count}, but mr_iov has {len(iov)} entries", op=op
-        )
+        raise domain._refuse(Rule.MR_ATTR, f"{op}: iov_count {attr.iov_count}, but mr_iov has {len(iov)} entries")
     base = attr.base_mr
     if base is not None:
         _handle.check(base, op)
         if base.domain is not domain:
-            raise domain.policy.refusals.refuse(
-                Rule.MR_BASE_DOMAIN, f"{op}: base_mr {base!r} belongs to {base.domain!r}", op=op
-            )
+            raise domain._refuse(Rule.MR_BASE_DOMAIN, f"{op}: base_mr {base!r} belongs to {base.domain!r}")
         for buffer in iov:
             start, size = _nic.describe_buffer(buffer)[:2]
             if not within((start, size), base._ranges()):
-                raise domain.policy.refusals.refuse(
+                raise domain._refuse(
                     Rule.MR_BASE_RANGE,
                     f"{op}: {size} B at {start:#x} do not lie within base_mr {base!r}\n"
                     "  rule: a sub-MR is fully contained in its base, fi_mr(3) base_mr",
-                    op=op,
                 )
     extra = declared(domain, op, attr, iov, flags) if base is None else PLAIN
     extra = authorized(domain, op, attr, flags, extra)
@@ -316,12 +303,11 @@ def register_attr(domain: Domain, attr: MrAttr, flags: int, op: str = "mr_regatt
 def refuse_without_keys(domain: Domain, op: str) -> None:
     """Refuse a call that names no authorization key, where a region has to (FI_AV_AUTH_KEY)."""
     if domain._av_auth_key:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_AV_AUTH_KEY,
             f"{op}: the domain was opened with AV_AUTH_KEY\n"
             "  rule: its regions name the address vector of their keys, fi_mr(3)\n"
             "  try: mr_regattr(fi.MrAttr(..., auth_key=fi.MrAuthKey(av), auth_key_size=fi.MrAuthKey.SIZE))",
-            op=op,
         )
 
 
@@ -334,11 +320,10 @@ def authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) 
     if not attr.auth_key_size:
         return extra  # size 0 means the domain's key; auth_key is ignored: fi_mr(3) auth_key
     if attr.auth_key is None:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_AUTH_KEY,
             f"{op}: auth_key None with auth_key_size {attr.auth_key_size}\n"
             "  rule: the bytes of a key and their number, or size 0 for the domain's key, fi_mr(3) auth_key_size",
-            op=op,
         )
     key = auth_key_bytes(domain.provider, attr.auth_key, attr.auth_key_size)
     vni = domain.policy.credential_of(key).vni
@@ -348,31 +333,29 @@ def authorized(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) 
 def _authorized_by_av(domain: Domain, op: str, attr: MrAttr, flags: int, extra: Extra) -> Extra:
     key = attr.auth_key
     if not isinstance(key, MrAuthKey) or attr.auth_key_size != MrAuthKey.SIZE:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_AUTH_KEY,
             f"{op}: auth_key {key!r} with auth_key_size {attr.auth_key_size}\n"
             f"  rule: on a domain opened with AV_AUTH_KEY a MrAuthKey and {MrAuthKey.SIZE}, fi_mr(3) auth_key",
-            op=op,
         )
     av = key.av
     if not isinstance(av, AddressVector):
-        raise errors.InvalidArgument(f"{op}: av of the MrAuthKey is {av!r}, not an AddressVector", op=op)
+        raise errors.InvalidArgument(f"{op}: av of the MrAuthKey is {av!r}, not an AddressVector")
     _handle.check(av, op)
     if av.domain is not domain:
-        raise domain.policy.refusals.refuse(Rule.MR_AUTH_KEY_DOMAIN, f"{op}: {av!r} belongs to {av.domain!r}", op=op)
+        raise domain._refuse(Rule.MR_AUTH_KEY_DOMAIN, f"{op}: {av!r} belongs to {av.domain!r}")
     extra = extra._replace(auth_av=av)
     if key.src_addr == ADDR_UNSPEC:
         if not av.vnis:
-            raise domain.policy.refusals.refuse(
-                Rule.MR_AUTH_KEY, f"{op}: {av!r} holds no authorization key\n  try: av.insert_auth_key", op=op
+            raise domain._refuse(
+                Rule.MR_AUTH_KEY, f"{op}: {av!r} holds no authorization key\n  try: av.insert_auth_key"
             )
         return extra._replace(vnis=tuple(av.vnis))
     if not domain.info.caps & Flag.DIRECTED_RECV:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_AUTH_KEY,
             f"{op}: src_addr {key.src_addr} on a domain opened without DIRECTED_RECV\n"
             "  try: fi.DIRECTED_RECV in the capabilities of the hints, or src_addr ADDR_UNSPEC",
-            op=op,
         )
     if flags & AvFlag.AUTH_KEY:
         return extra._replace(vnis=(domain.policy.credential_of(av.lookup_auth_key(key.src_addr)).vni,))
@@ -392,16 +375,13 @@ def cut(domain: Domain, op: str, buf: Any, length: int, access: int) -> tuple[tu
     _args.integer(op, len=length)
     address, nbytes, readonly, _, keep = _nic.describe_buffer(buf)
     if length > nbytes:
-        raise errors.InvalidArgument(f"{op}: len {length}, but the buffer has {nbytes} B", op=op)
+        raise errors.InvalidArgument(f"{op}: len {length}, but the buffer has {nbytes} B")
     if length < domain.policy.regions.bytes_min or length < 0:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_EMPTY, f"{op}: len has to be at least 1, not {length}, fi_mr(3)", op=op
-        )
+        raise domain._refuse(Rule.MR_EMPTY, f"{op}: len has to be at least 1, not {length}, fi_mr(3)")
     if readonly and access & _WRITES:
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_READ_ONLY,
             f"{op}: the buffer is read-only, and {Flag(access)!s} writes to the buffer\n  try: a writable buffer",
-            op=op,
         )
     return (address, length), keep
 
@@ -414,23 +394,19 @@ def _check_flags(domain: Domain, op: str, flags: int) -> None:
         if not flags & ~(known | int(DEVICE_FLAGS)):
             return
     elif flags & DEVICE_FLAGS:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_DEVICE_FLAGS,
-            f"{op}: {MrFlag(flags)!s} need a domain opened with HMEM, which this one is not",
-            op=op,
+        raise domain._refuse(
+            Rule.MR_DEVICE_FLAGS, f"{op}: {MrFlag(flags)!s} need a domain opened with HMEM, which this one is not"
         )
     if flags & AvFlag.AUTH_KEY and domain._av_auth_key and op == "mr_regattr":
         flags &= ~int(AvFlag.AUTH_KEY)
         if not flags & ~(known | int(DEVICE_FLAGS)):
             return
     if flags & AvFlag.AUTH_KEY:
-        raise domain.policy.refusals.refuse(
-            Rule.MR_FLAGS, f"{op}: AUTH_KEY needs a domain opened with AV_AUTH_KEY, which this one is not", op=op
+        raise domain._refuse(
+            Rule.MR_FLAGS, f"{op}: AUTH_KEY needs a domain opened with AV_AUTH_KEY, which this one is not"
         )
-    raise domain.policy.refusals.refuse(
-        Rule.MR_FLAGS,
-        f"{op}: flags {MrFlag(flags & ~known)!s} are not supported; known: {_names(known)}",
-        op=op,
+    raise domain._refuse(
+        Rule.MR_FLAGS, f"{op}: flags {MrFlag(flags & ~known)!s} are not supported; known: {_names(known)}"
     )
 
 
@@ -455,12 +431,11 @@ def _check_persistent(domain: Domain, op: str, buffers: Sequence[Any]) -> None:
             pass  # pages are missing: the message below says where
         at = _nic.first_not_persistent(start, size)
         if at is not None:
-            raise domain.policy.refusals.refuse(
+            raise domain._refuse(
                 Rule.MR_PERSISTENT,
                 f"{op}: RMA_PMEM for {size} B at {start:#x}, which from {at:#x} on are not mapped from a file\n"
                 "  rule: persistent memory is a shared mapping of a file, because other memory ends with the process\n"
                 "  try: numpy.memmap(path, mode='r+')",
-                op=op,
             )
 
 
@@ -478,7 +453,7 @@ def _check_backed(op: str, domain: Domain, buffers: Sequence[Any], access: int) 
                 continue  # the device's runtime confirmed the allocation
             missing = domain.policy.nic.missing_page(start, size)
             if missing is not None:
-                raise domain.policy.refusals.refuse(
+                raise domain._refuse(
                     Rule.MR_NOT_ALLOCATED,
                     f"{op}: no page is behind address {missing:#x} of the {size} B at {start:#x}\n"
                     "  rule: under MR_ALLOCATED the whole region has pages when it is registered, fi_mr(3)\n"
@@ -486,10 +461,9 @@ def _check_backed(op: str, domain: Domain, buffers: Sequence[Any], access: int) 
                 )
             fixed = _nic.first_not_writable(start, size) if access & _WRITES else None
             if fixed is not None:
-                raise domain.policy.refusals.refuse(
+                raise domain._refuse(
                     Rule.MR_READ_ONLY,
                     f"{op}: address {fixed:#x} of the {size} B at {start:#x} is mapped for reading alone\n"
                     f"  rule: {Flag(access & _WRITES)!s} writes to the memory\n"
                     "  try: a mapping with PROT_WRITE, or a region without REMOTE_WRITE, READ and RECV",
-                    op=op,
                 )

@@ -9,14 +9,14 @@ Source: fi_getinfo(3).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..flags import EpType
 
 if TYPE_CHECKING:
     from .attrs import Info
 
-__all__ = ["Candidate", "Explanation", "Offer", "Rejection"]
+__all__ = ["Candidate", "Explanation", "No", "Offer", "Rejection", "Rejections"]
 
 
 @dataclass
@@ -61,6 +61,20 @@ class Rejection(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.hint}: asked {self.asked}, offers {self.offered}" + (f": {self.reason}" if self.reason else "")
+
+
+class No(Protocol):
+    """Says that a hint is not met: the fields of a `Rejection`."""
+
+    def __call__(self, hint: str, asked: str, offered: str, reason: str = "") -> None: ...
+
+
+class Rejections(list[Rejection]):
+    """The hints that an offer does not meet, in the order in which they were found."""
+
+    def no(self, hint: str, asked: str, offered: str, reason: str = "") -> None:
+        """Add one (a `No`)."""
+        self.append(Rejection(hint, asked, offered, reason))
 
 
 @dataclass

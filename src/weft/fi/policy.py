@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import threading
 
     from .attrs import FabricAttr, Info
-    from .offer import Candidate, Offer, Rejection
+    from .offer import Candidate, No, Offer
 
 __all__ = [
     "CM_DATA_SIZE",
@@ -579,8 +579,12 @@ class Provider(Extensions, Protocol):
         """
         ...
 
-    def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
-        """After the common rules: change getinfo's result for an offer, or reject the hints."""
+    def meets(self, offer: Offer, asked: Asked, info: Info, no: No) -> None:
+        """After the common rules: change getinfo's result for an offer, or reject the hints.
+
+        Args:
+            no: Called with the fields of a Rejection.
+        """
 
     def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:
         """Which of its candidates getinfo returns, and in which order."""

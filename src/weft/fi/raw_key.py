@@ -30,10 +30,10 @@ def parse_raw_key(domain: Domain, raw: bytes) -> int:
     """The reverse of `make_raw_key`. Raises InvalidArgument for an invalid raw key."""
     size = domain.attr.mr_key_size
     if len(raw) != size:
-        raise domain.policy.refusals.refuse(Rule.MR_RAW_KEY, f"map_raw: a raw key has {size} B, not {len(raw)}")
+        raise domain._refuse(Rule.MR_RAW_KEY, f"map_raw: a raw key has {size} B, not {len(raw)}")
     key = int.from_bytes(raw[:KEY_SIZE], "little")
     if raw != make_raw_key(domain, key):
-        raise domain.policy.refusals.refuse(
+        raise domain._refuse(
             Rule.MR_RAW_KEY,
             "map_raw: these bytes are not a raw key: the version or the checksum is wrong\n"
             "  try: the bytes that the peer's raw_attr() returned",

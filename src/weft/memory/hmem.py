@@ -131,8 +131,7 @@ def require(iface: HmemIface, op: str) -> Interface:
         raise errors.NoSys(
             f"{op}: no device memory of interface {iface.name} here\n"
             f"  found: {found.why}\n"
-            "  try: register a copy in host memory (iface HMEM_SYSTEM)",
-            op=op,
+            "  try: register a copy in host memory (iface HMEM_SYSTEM)"
         )
     return found
 

@@ -15,7 +15,7 @@ from .. import _nic, _process, errors
 from ..fi.attrs import LIBRARY_VERSION, FabricAttr, Info
 from ..fi.auth_key import keys_in_force, keys_of_vector
 from ..fi.match import negotiate_mr_mode
-from ..fi.offer import Candidate, Offer, Rejection
+from ..fi.offer import Candidate, No, Offer
 from ..fi.policy import (
     CM_DATA_SIZE,
     Address,
@@ -95,37 +95,30 @@ class _Unknown:
         raise self.refusals.refuse(
             Rule[f"{fid._called.upper()}_CONTROL"],
             f"{op}: no command {self._name(command)} here\n{self.advice.get(op, names)}",
-            op=op,
         )
 
     def open_ops(self, fid: Any, name: str, flags: int) -> Any:
         """Refuses: the object has no such calls."""
         op = f"{fid._called}.open_ops"
         if flags:
-            raise self.refusals.refuse(Rule.OPS_FLAGS, f"{op}: flags {flags:#x}; they have to be 0", op=op)
+            raise self.refusals.refuse(Rule.OPS_FLAGS, f"{op}: flags {flags:#x}; they have to be 0")
         rule = {"domain": Rule.DOMAIN_OPS, "cntr": Rule.CNTR_OPS}.get(fid._called, Rule.OPS_UNKNOWN)
-        raise self.refusals.refuse(rule, f"{op}: no operations {name!r} here{self._advice(op)}", op=op)
+        raise self.refusals.refuse(rule, f"{op}: no operations {name!r} here{self._advice(op)}")
 
     def set_ops(self, fid: Any, name: str, flags: int, ops: Any) -> None:
         """Refuses: the provider has no such calls to replace."""
         op = f"{fid._called}.set_ops"
-        raise self.refusals.refuse(
-            Rule.OPS_UNKNOWN, f"{op}: no operations {name!r} to replace here{self._advice(op)}", op=op
-        )
+        raise self.refusals.refuse(Rule.OPS_UNKNOWN, f"{op}: no operations {name!r} to replace here{self._advice(op)}")
 
     def get_val(self, fid: Any, name: int) -> Any:
         """Refuses: there is no such value of the object."""
         op = f"{fid._called}.get_val"
-        raise self.refusals.refuse(
-            Rule.VAL_UNKNOWN, f"{op}: no value {self._value(name)} here{self._advice(op)}", op=op
-        )
+        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{op}: no value {self._value(name)} here{self._advice(op)}")
 
     def set_val(self, fid: Any, name: int, value: Any) -> None:
         """Refuses: there is no such value of the object."""
         op = f"{fid._called}.set_val"
-        raise self.refusals.refuse(
-            Rule.VAL_UNKNOWN, f"{op}: no value {self._value(name)} here{self._advice(op)}", op=op
-        )
+        raise self.refusals.refuse(Rule.VAL_UNKNOWN, f"{op}: no value {self._value(name)} here{self._advice(op)}")
 
     def _name(self, number: int) -> str:
         return next((str(one(number)) for one in self.numbers if number in set(one)), str(number))
@@ -546,7 +539,7 @@ class BaseProvider(_Unknown):
         """fi_mr(3)'s rule."""
         return negotiate_mr_mode(required, asked, mode, version)
 
-    def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
+    def meets(self, offer: Offer, asked: Asked, info: Info, no: No) -> None:
         """Does nothing: only the common rules apply."""
 
     def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:

@@ -9,13 +9,11 @@ every registration mode. A domain honours every bit of its mr_mode, required or 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from .. import _nic, errors
 from .._keys import VNI_DEFAULT
 from ..fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr, dupinfo
 from ..fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
-from ..fi.offer import Offer, Rejection
+from ..fi.offer import No, Offer
 from ..fi.policy import AddressCodec, Asked, Provider
 from ..fi.registry import register
 from ..flags import (
@@ -231,7 +229,7 @@ class General(BaseProvider):
             Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
         ]
 
-    def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
+    def meets(self, offer: Offer, asked: Asked, info: Info, no: No) -> None:
         """FI_MULTI_RECV is added to the capabilities of an endpoint that has messages."""
         hinted = asked.hints is not None and asked.hints.caps & Flag.MULTI_RECV
         if not hinted and not info.caps & (Flag.MSG | Flag.TAGGED):

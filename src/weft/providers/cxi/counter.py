@@ -70,7 +70,7 @@ class CxiCounter(BaseCounter):
             pool.take("cts")
         except Exhausted as reason:
             raise self.refusals.refuse(
-                Rule.CNTR_RESOURCES, f"cntr_open: no hardware counter is left: {reason}", op="cntr_open"
+                Rule.CNTR_RESOURCES, f"cntr_open: no hardware counter is left: {reason}"
             ) from None
         self._pool = pool
 

@@ -176,8 +176,7 @@ def _check_scaling(facts: RegionFacts) -> None:
             "scaling is on\n"
             f"  found: {why}\n"
             '  rule: transfers to and from such memory need implicit scaling off, fi_cxi(7) "FI_HMEM_ZE Limitations"\n'
-            "  try: EnableImplicitScaling=0 and NEOReadDebugKeys=1, or for tests FI_CXI_FORCE_ZE_HMEM_SUPPORT=1",
-            op="mr_reg",
+            "  try: EnableImplicitScaling=0 and NEOReadDebugKeys=1, or for tests FI_CXI_FORCE_ZE_HMEM_SUPPORT=1"
         )
 
 

@@ -225,7 +225,6 @@ class DomOps:
                 Rule.OPS_ARGUMENT,
                 f"cntr_read: no counter {cntr}\n"
                 f"  rule: a number of cassini_cntr_defs.h, below {names.CNTR_TYPES_END}; counted here are {known}",
-                op="cntr_read",
             )
         name = telemetry.NUMBERS.get(index)
         if name is None:
@@ -298,9 +297,9 @@ class DomOps:
     def _domain(self, call: str, fid: Any) -> CxiDomain:
         policy = getattr(fid, "policy", None)
         if getattr(fid, "_called", None) != "domain" or not isinstance(getattr(policy, "options", None), DomainOptions):
-            raise self._refuse(Rule.OPS_FID, f"{call}: {fid!r} is no domain of this provider", op=call)
+            raise self._refuse(Rule.OPS_FID, f"{call}: {fid!r} is no domain of this provider")
         if fid.closed:
-            raise errors.BadState(f"{call}: {fid!r} is closed", op=call)
+            raise errors.BadState(f"{call}: {fid!r} is closed")
         return policy  # type: ignore[return-value]  # nothing else has such options
 
     def _switch(self, value: Any) -> bool:

@@ -178,7 +178,7 @@ def _mapped(mappings: Mappings, offsets: _Offsets, *, optimized: bool) -> tuple[
     def use(*place: Any) -> Any:
         found, region = here(), facts(*place)
         if found is None:
-            raise errors.BadState("mr.enable: the domain is closed", op="mr.enable")
+            raise errors.BadState("mr.enable: the domain is closed")
         return found.use(region, lambda: offsets.key(region.length, optimized=optimized))
 
     def release(*place: Any) -> None:
@@ -281,4 +281,4 @@ def _warn() -> None:
 
 
 def _refused(refusals: Refusals, none: Exhausted) -> errors.FabricError:
-    return refusals.refuse(Rule.MR_RESOURCES, f"mr.enable: {none.message}", op="mr.enable")
+    return refusals.refuse(Rule.MR_RESOURCES, f"mr.enable: {none.message}")

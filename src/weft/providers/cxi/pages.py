@@ -147,7 +147,6 @@ class Pages:
                 reason.errno or int(Errno.EINVAL),
                 f"mr_reg: {what} of the {facts.length} B at {facts.address:#x}: {reason.strerror}\n"
                 f"  try: {_advice(what, self.huge)}",
-                op="mr_reg",
             ) from None
         return hold
 

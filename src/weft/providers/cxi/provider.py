@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ... import _nic, errors
 from ...fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr
 from ...fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS, negotiate_mr_mode
-from ...fi.offer import Candidate, Offer, Rejection
+from ...fi.offer import Candidate, No, Offer, Rejection
 from ...fi.policy import AddressCodec, Asked, Credential, DomainPolicy, KeyRules, Provider
 from ...fi.registry import register
 from ...flags import (
@@ -200,7 +200,7 @@ class Cxi(BaseProvider):
             return f"operations on memory need {required}: offer it in hints.domain_attr.mr_mode"
         return required
 
-    def meets(self, offer: Offer, asked: Asked, info: Info, no: Callable[[Rejection], object]) -> None:
+    def meets(self, offer: Offer, asked: Asked, info: Info, no: No) -> None:
         """The provider's own rules about hints."""
         hints = asked.hints
         if hints is None:
@@ -209,7 +209,7 @@ class Cxi(BaseProvider):
             return
         refused = self.threading_refused(hints.domain_attr.threading)
         if refused is not None:
-            no(refused)
+            no(*refused)
         self._meets_caps(hints, info, no)
         self._meets_key(offer, hints, info, no)
         # The order determines the packet format, so it is the application's choice; 0 is a valid choice.
@@ -226,7 +226,7 @@ class Cxi(BaseProvider):
             "objects of a domain share the queues of the NIC",
         )
 
-    def _meets_caps(self, hints: Info, info: Info, no: Callable[[Rejection], object]) -> None:
+    def _meets_caps(self, hints: Info, info: Info, no: No) -> None:
         asked = Flag(hints.caps)
         if not asked:
             info.caps = Flag(info.caps & ~SOURCES)
@@ -237,14 +237,14 @@ class Cxi(BaseProvider):
         if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
             info.tx_attr.caps |= Flag(info.caps) & Flag.DIRECTED_RECV
 
-    def _meets_key(self, offer: Offer, hints: Info, info: Info, no: Callable[[Rejection], object]) -> None:
+    def _meets_key(self, offer: Offer, hints: Info, info: Info, no: No) -> None:
         for part in ("domain_attr", "ep_attr"):
             size = getattr(hints, part).auth_key_size
             if size not in (0, KEY_BYTES) and not (part == "domain_attr" and size == AV_AUTH_KEY):
-                no(Rejection(f"{part}.auth_key_size", str(size), str(KEY_BYTES), "the bytes of struct cxi_auth_key"))
+                no(f"{part}.auth_key_size", str(size), str(KEY_BYTES), "the bytes of struct cxi_auth_key")
             elif size == KEY_BYTES and getattr(hints, part).auth_key is None:
                 advice = "a size needs a key: set auth_key as well, or leave the size 0"
-                no(Rejection(f"{part}.auth_key_size", f"{size} without a key", "0 without a key", advice))
+                no(f"{part}.auth_key_size", f"{size} without a key", "0 without a key", advice)
             elif getattr(info, part).auth_key is None and size != AV_AUTH_KEY:
                 getattr(info, part).auth_key_size = 0
         for part in ("domain_attr", "ep_attr"):
@@ -254,7 +254,7 @@ class Cxi(BaseProvider):
             one = device.by_name(str(offer.info.domain_attr.name))
             why = "the device is not there any more" if one is None else auth_key.check(one, AuthKey.from_bytes(key))
             if why is not None:
-                no(Rejection(f"{part}.auth_key", repr(AuthKey.from_bytes(key)), "a key that is valid here", why))
+                no(f"{part}.auth_key", repr(AuthKey.from_bytes(key)), "a key that is valid here", why)
 
     def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:
         """With hints: for each device and address format the first candidate that meets them."""

@@ -91,7 +91,7 @@ class CollAccumulator(ctypes.Structure):
         """
         _whole("fold", count=count, datatype=datatype, op=op, flags=flags)
         if int(flags) & ~int(Flag.MORE | CollectiveFlag.PRE_REDUCED):
-            raise errors.BadFlags(f"fold: flags {int(flags):#x}; known: PRE_REDUCED, MORE", op="fold")
+            raise errors.BadFlags(f"fold: flags {int(flags):#x}; known: PRE_REDUCED, MORE")
         pre_reduced = bool(int(flags) & CollectiveFlag.PRE_REDUCED)
         prefer_numbers = profile.load().num_extremes
         _nic.fold(buf, self, int(count), int(datatype), int(op), pre_reduced, prefer_numbers=prefer_numbers)
@@ -114,7 +114,7 @@ class CollAccumulator(ctypes.Structure):
         _whole("result", count=count, datatype=datatype)
         status = _nic.unfold(self, out, int(count), int(datatype))
         if status is None:
-            raise errors.InvalidArgument("result: the accumulator is empty: nothing was folded into it", op="result")
+            raise errors.InvalidArgument("result: the accumulator is empty: nothing was folded into it")
         return status
 
     def __repr__(self) -> str:

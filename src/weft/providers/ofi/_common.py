@@ -43,7 +43,7 @@ def _refusing(name: str, reason: str) -> Any:
     def call(self: Any, *args: object, **more: object) -> Any:
         op = f"{self._called}.{name}"
         _handle.check(self, op)
-        raise errors.NotSupported(f"{op}: {reason}", op=op)
+        raise errors.NotSupported(f"{op}: {reason}")
 
     call.__name__ = name
     call.__doc__ = f"Not through a real libfabric: raises NotSupported ({reason})."
@@ -58,5 +58,5 @@ def trywait(op: str, core: Any, fids: Iterable[Any]) -> bool:
     each = list(fids)
     for fid in each:
         if not fid._has_wait:
-            raise errors.InvalidArgument(f"{op}: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD", op=op)
+            raise errors.InvalidArgument(f"{op}: {fid!r} has no wait object\n  try: wait_obj=fi.WAIT_FD")
     return bool(core.trywait([fid.fid for fid in each]))

@@ -95,13 +95,12 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
             if given != [None] * len(names) or int(flags) & AvFlag.SYNC_ERR:
                 raise errors.InvalidArgument(
                     f"{op}: fi_addr and SYNC_ERR do not go with insertions that are events\n"
-                    "  try: a vector without fi.EVENT; the event queue has the errors of this one",
-                    op=op,
+                    "  try: a vector without fi.EVENT; the event queue has the errors of this one"
                 )
             return self._insert_with_event(names, one, int(flags), context)
         sync = bool(int(flags) & AvFlag.SYNC_ERR)
         if sync and not isinstance(context, list):
-            raise errors.InvalidArgument(f"{op}: with SYNC_ERR, context has to be a list for the error numbers", op=op)
+            raise errors.InvalidArgument(f"{op}: with SYNC_ERR, context has to be a list for the error numbers")
         found: list[int] = []
         status: list[int] = []
         new: list[int] = []
@@ -147,8 +146,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         if (self._eq is not None and self.flags & Flag.EVENT) or int(flags) & AvFlag.SYNC_ERR:
             raise errors.InvalidArgument(
                 f"{op}: SYNC_ERR, and vectors whose insertions are events, are for av.insert()\n"
-                "  try: av.insert() of what getname() returned at the peer",
-                op=op,
+                "  try: av.insert() of what getname() returned at the peer"
             )
 
     def _insert_with_event(self, names: list[Any], one: bool, flags: int, context: Any) -> Any:
@@ -159,7 +157,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
                 raw[-1] += b"\0"
         if len({len(each) for each in raw}) > 1:
             raise errors.InvalidArgument(
-                "av.insert: with events, the addresses of a call have one size\n  try: a call for each", op="av.insert"
+                "av.insert: with events, the addresses of a call have one size\n  try: a call for each"
             )
         number = self.domain.fabric._expect(self, context)
         try:
@@ -177,15 +175,15 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         """fi_addr as an argument, for each address."""
         if not flags & (int(Flag.AV_USER_ID) | int(AvFlag.AUTH_KEY)):
             if fi_addr is not None:
-                raise errors.InvalidArgument(f"{op}: fi_addr goes with the flags AV_USER_ID and AUTH_KEY", op=op)
+                raise errors.InvalidArgument(f"{op}: fi_addr goes with the flags AV_USER_ID and AUTH_KEY")
             return [None] * count
         if fi_addr is None:
-            raise errors.InvalidArgument(f"{op}: flags {AvFlag(flags)!s}: fi_addr must hold the ids, or the key", op=op)
+            raise errors.InvalidArgument(f"{op}: flags {AvFlag(flags)!s}: fi_addr must hold the ids, or the key")
         numbers = [fi_addr] * count if isinstance(fi_addr, int) else list(_args.each(op, "fi_addr", fi_addr, "numbers"))
         for number in numbers:
             _args.whole(op, fi_addr=number)
         if len(numbers) != count:
-            raise errors.InvalidArgument(f"{op}: {len(numbers)} numbers in fi_addr for {count} addresses", op=op)
+            raise errors.InvalidArgument(f"{op}: {len(numbers)} numbers in fi_addr for {count} addresses")
         return numbers
 
     def insert_auth_key(self, auth_key: Any, auth_key_size: int = 0, flags: int = 0) -> int:
@@ -196,7 +194,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         _args.whole(op, auth_key_size=auth_key_size, flags=flags)
         key = bytes(_args.octets(op, "auth_key", auth_key))
         if auth_key_size > len(key):
-            raise errors.InvalidArgument(f"{op}: auth_key_size {auth_key_size}, auth_key has {len(key)} bytes", op=op)
+            raise errors.InvalidArgument(f"{op}: auth_key_size {auth_key_size}, auth_key has {len(key)} bytes")
         found: int = self.insert_auth_key_core(key[: auth_key_size or len(key)], int(flags))
         self._keys.add(found)
         return found
@@ -209,7 +207,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         _args.whole(op, fi_addr=fi_addr)
         if fi_addr not in self._keys:
             raise errors.InvalidArgument(
-                f"{op}: {fi_addr} is no key of {self!r}\n  try: what insert_auth_key() returned", op=op
+                f"{op}: {fi_addr} is no key of {self!r}\n  try: what insert_auth_key() returned"
             )
         return self.lookup_auth_key_core(int(fi_addr))
 
@@ -233,8 +231,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         if node is None or service is None:  # providers read both
             raise errors.InvalidArgument(
                 "av.insertsvc: the library needs a node and a service\n"
-                "  try: av.insert() of what getname() returned at the peer",
-                op="av.insertsvc",
+                "  try: av.insert() of what getname() returned at the peer"
             )
         found: int = self.insertsvc_core(node, service, int(flags))
         self._inserted.add(found)
@@ -280,7 +277,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         """The library does not check: an unknown fi_addr would crash some providers."""
         _args.whole(op, fi_addr=fi_addr)
         if int(fi_addr) not in self._inserted:
-            raise errors.InvalidArgument(f"{op}: {fi_addr} is no fi_addr of {self!r}", op=op)
+            raise errors.InvalidArgument(f"{op}: {fi_addr} is no fi_addr of {self!r}")
 
     def count(self) -> int:
         """Addresses in the vector."""

@@ -46,9 +46,9 @@ class RealAvSet(AvSet):
         size = int(attr.comm_key_size)
         if attr.comm_key is None:
             if size:
-                raise errors.InvalidArgument(f"av_set: comm_key is None, but comm_key_size is {size}", op="av_set")
+                raise errors.InvalidArgument(f"av_set: comm_key is None, but comm_key_size is {size}")
             return None
         key = _args.octets("av_set", "comm_key", attr.comm_key)
         if size > len(key):
-            raise errors.InvalidArgument(f"av_set: comm_key of {len(key)} bytes, comm_key_size {size}", op="av_set")
+            raise errors.InvalidArgument(f"av_set: comm_key of {len(key)} bytes, comm_key_size {size}")
         return bytes(key[: size or len(key)])

@@ -97,7 +97,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
             _args.whole("mr_reg", len=len)
             address, size, *_ = _nic.describe_buffer(buf)
             if len > size:
-                raise errors.InvalidArgument(f"mr_reg: len is {len}, the buffer has {size} bytes", op="mr_reg")
+                raise errors.InvalidArgument(f"mr_reg: len is {len}, the buffer has {size} bytes")
             view = memoryview(buf).cast("B")[:len] if not isinstance(buf, tuple) else (address, len)
             return self._register("mr_reg", [view], access, offset, requested_key, flags, context)
         return self._register("mr_reg", [buf], access, offset, requested_key, flags, context)
@@ -113,7 +113,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
         base: Any = attr.base_mr
         if base is not None:
             if type(base) is not RealMemoryRegion or base.domain is not self:
-                raise errors.InvalidArgument(f"{op}: base_mr {base!r} is no region of {self!r}", op=op)
+                raise errors.InvalidArgument(f"{op}: base_mr {base!r} is no region of {self!r}")
             _handle.check(base, op)
         if int(flags) & MrFlag.MR_DMABUF:
             buffers: Sequence[Any] = self._mapped_part(op, attr.dmabuf)
@@ -129,16 +129,14 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
         name = self.provider.name
         if has(name, Quirk.NO_DMABUFS):
             raise errors.NotSupported(
-                f"{op}: {name} of libfabric has no DMA-bufs: it would take this one for memory at another address",
-                op=op,
+                f"{op}: {name} of libfabric has no DMA-bufs: it would take this one for memory at another address"
             )
         if not has(name, Quirk.COPIES_BY_PROCESSOR):
             return []
         if not piece.base_addr:
             raise errors.InvalidArgument(
                 f"{op}: dmabuf.base_addr is None, and {name} copies with the processor\n"
-                "  try: map the DMA-buf, and give the address at which it starts",
-                op=op,
+                "  try: map the DMA-buf, and give the address at which it starts"
             )
         return [(int(piece.base_addr) + int(piece.offset), int(piece.len))]
 
@@ -160,8 +158,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
         if not by_dmabuf and not 0 < len(buffers) <= max(limit, 1):  # the library looks only at the first of them
             raise errors.InvalidArgument(
                 f"{op}: {len(buffers)} buffers\n  rule: 1 to mr_iov_limit, {limit}, of {self.provider.name}\n"
-                "  try: a region for each buffer",
-                op=op,
+                "  try: a region for each buffer"
             )
         return RealMemoryRegion(self, list(buffers), int(access), int(offset), int(key), int(flags), context, attr)
 
@@ -222,8 +219,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
             if coll != CollectiveOp.BARRIER:
                 raise errors.InvalidArgument(
                     f"{op}: attr is needed; only a barrier does without\n"
-                    "  try: fi.CollectiveAttr(op=fi.SUM, datatype=fi.DOUBLE)",
-                    op=op,
+                    "  try: fi.CollectiveAttr(op=fi.SUM, datatype=fi.DOUBLE)"
                 )
             attr = CollectiveAttr()
         _handle.expect(attr, CollectiveAttr, op, "attr")

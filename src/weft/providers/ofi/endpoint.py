@@ -80,8 +80,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         self._request = info.handle if isinstance(info.handle, RealRequest) else None
         if self._request is not None and (self._request.taken or self._request.answered):
             raise errors.InvalidArgument(
-                f"endpoint: {self._request!r} has its endpoint, or was rejected\n  try: the info of another request",
-                op="endpoint",
+                f"endpoint: {self._request!r} has its endpoint, or was rejected\n  try: the info of another request"
             )
         _nic.OfiEndpointCore.__init__(self, domain, domain.fabric.native(info))
         if self._request is not None:
@@ -107,24 +106,22 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         if not ours and type(fid) not in (RealAddressVector, RealEventQueue):
             raise errors.InvalidArgument(
                 f"{op}: an endpoint takes a CompletionQueue, Counter, AddressVector or EventQueue of its domain, not "
-                f"{fid!r}",
-                op=op,
+                f"{fid!r}"
             )
         _handle.check(fid, op)
         flags = _args.number(op, flags=flags)
         if type(fid) is RealEventQueue:
             if fid.fabric is not self.domain.fabric:
-                raise errors.WrongDomain(f"{op}: {fid!r} belongs to another fabric", op=op)
+                raise errors.WrongDomain(f"{op}: {fid!r} belongs to another fabric")
             self.bind_eq(fid, flags)
             self._eq = fid
         elif fid.domain is not self.domain:
-            raise errors.WrongDomain(f"{op}: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}", op=op)
+            raise errors.WrongDomain(f"{op}: {fid!r} belongs to {fid.domain!r}, the endpoint to {self.domain!r}")
         elif isinstance(fid, CompletionQueue):
             if not flags & _SIDES or flags & ~(_SIDES | int(BindFlag.SELECTIVE_COMPLETION)):
                 raise errors.BadFlags(
                     f"{op}: flags {BindFlag(flags)!s} for a completion queue\n"
-                    "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION",
-                    op=op,
+                    "  known: TRANSMIT, RECV, SELECTIVE_COMPLETION"
                 )
             self.bind_cq(fid, flags)
             for side in (int(Flag.TRANSMIT), int(Flag.RECV)):
@@ -149,8 +146,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
             if int(Flag.RECV) not in self._cqs and self._quirk(Quirk.NEEDS_RECV_QUEUE):
                 raise errors.NoCq(
                     "ep.enable: no completion queue is bound for RECV, and this provider of libfabric then ends the "
-                    "process\n  try: ep.bind(cq, fi.RECV), also for an endpoint that only sends",
-                    op="ep.enable",
+                    "process\n  try: ep.bind(cq, fi.RECV), also for an endpoint that only sends"
                 )
             if self._quirk(Quirk.NAMED_BY_PROCESS):
                 self._take_name()
@@ -167,8 +163,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
                     raise
                 raise errors.NoAv(
                     f"ep.enable: no address vector is bound ({reason.message.splitlines()[0].partition(': ')[2]})\n"
-                    "  try: ep.bind(domain.av_open())",
-                    op="ep.enable",
+                    "  try: ep.bind(domain.av_open())"
                 ) from reason
             self._enabled = True
             for asked in self._options:
@@ -193,8 +188,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
     def _name_is_taken(name: object) -> errors.Busy:
         return errors.Busy(
             f"ep.enable: an endpoint of another process has the address {name!r}, or a process that ended without "
-            "closing left it\n  try: another address, or remove its file in /dev/shm if no process uses it",
-            op="ep.enable",
+            "closing left it\n  try: another address, or remove its file in /dev/shm if no process uses it"
         )
 
     def _take_name(self) -> None:
@@ -202,8 +196,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         holder = _names.get(name, self)
         if holder is not self and not holder._closed:
             raise errors.AddressInUse(
-                f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint",
-                op="ep.enable",
+                f"ep.enable: {holder!r} has the address {name!r}\n  try: another, or close that endpoint"
             )
         if self._chose_name and self._quirk(Quirk.NAME_TAKEN_CRASHES) and os.path.exists(file_of_name(str(name))):
             raise self._name_is_taken(name)
@@ -219,9 +212,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         would rename an endpoint that peers know already; and the library's refusal."""
         _handle.check(self, "ep.setname")
         if self._enabled:
-            raise errors.BadState(
-                f"ep.setname: {self!r} has its address already\n  try: before ep.enable()", op="ep.setname"
-            )
+            raise errors.BadState(f"ep.setname: {self!r} has its address already\n  try: before ep.enable()")
         self.setname_core(packed_name(addr, int(self.info.addr_format)))
         self._chose_name = True
 
@@ -234,7 +225,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         data = private_bytes(op, param, paramlen)
         to = self.info.dest_addr if addr is None else addr
         if to is None:
-            raise errors.InvalidArgument(f"{op}: no address was given, and the endpoint's info has no dest_addr", op=op)
+            raise errors.InvalidArgument(f"{op}: no address was given, and the endpoint's info has no dest_addr")
         self.enable()
         self.connect_core(packed_name(to, int(self.info.addr_format)), data)
 
@@ -246,8 +237,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         if self._request is None or self._request.answered:
             raise errors.InvalidArgument(
                 f"{op}: {self._request!r} is not an unanswered connection request\n"
-                "  try: domain.endpoint(entry.info) of a CONNREQ event",
-                op=op,
+                "  try: domain.endpoint(entry.info) of a CONNREQ event"
             )
         self.enable()
         self._request.answered = True
@@ -276,13 +266,13 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
         _handle.check(self, op)
         if self.info.ep_attr.type != EpType.EP_MSG:
             raise errors.NotSupported(
-                f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo", op=op
+                f"{op}: {self!r} is connectionless\n  try: fi.EpAttr(type=fi.EP_MSG) in the hints of getinfo"
             )
 
     def _connectable(self, op: str) -> None:
         self._connected_kind(op)
         if self._eq is None:
-            raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())", op=op)
+            raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open())")
 
     # ---- options and queries -----------------------------------------------------------------------------------------
 
@@ -296,8 +286,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
             if not asked:
                 raise errors.BadState(
                     f"{op}: {self.domain.provider.name} knows its options when the endpoint is enabled\n"
-                    "  try: after ep.enable()",
-                    op=op,
+                    "  try: after ep.enable()"
                 )
             return asked[-1]
         return self.getopt_core(level, name)
@@ -338,8 +327,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
             raise errors.NotSupported(
                 "ep.cancel: the endpoint has directed receives (FI_DIRECTED_RECV), and the cancel of one then ends "
                 f"the process with {self.domain.provider.name} of this libfabric\n"
-                "  try: an endpoint without DIRECTED_RECV, or close the endpoint",
-                op="ep.cancel",
+                "  try: an endpoint without DIRECTED_RECV, or close the endpoint"
             )
         self.cancel_core(context)
 
@@ -400,9 +388,7 @@ def _of_one_side(op: str, flags: Any) -> int:
     """Flags that name exactly one of TRANSMIT and RECV."""
     _args.whole(op, flags=flags)
     if int(flags) & _SIDES not in (int(Flag.TRANSMIT), int(Flag.RECV)):
-        raise errors.InvalidArgument(
-            f"{op}: flags {Flag(int(flags))!s}; exactly one of TRANSMIT and RECV is needed", op=op
-        )
+        raise errors.InvalidArgument(f"{op}: flags {Flag(int(flags))!s}; exactly one of TRANSMIT and RECV is needed")
     return int(flags)
 
 
@@ -415,6 +401,5 @@ def _when_linked(found: weakref.ref[RealEndpoint], name: str, *args: Any, **more
         raise errors.make(
             Errno.ENOTCONN,
             f"ep.{name}: {ep!r} is not connected\n  try: wait for the CONNECTED event of its event queue",
-            op=f"ep.{name}",
         )
     return getattr(type(ep), name)(ep, *args, **more)

@@ -29,7 +29,6 @@ class RealEndpointAlias(OfOriginal, RealEndpoint):
             raise errors.make(
                 Errno.ENOTCONN,
                 f"ep.alias: {original!r} is not connected\n  try: wait for the CONNECTED event of its event queue",
-                op="ep.alias",
             )
         self.original = original
         self.domain = original.domain
@@ -90,6 +89,5 @@ def alias_of(ep: RealEndpoint, flags: int, context: Any) -> RealEndpointAlias:
         said = reason.message.splitlines()[0]
         raise errors.NotSupported(
             f"ep.alias: {ep.domain.provider.name} gives no alias with {Flag(flags)!s} ({said})\n"
-            "  try: the ...msg calls, which take flags, or a second endpoint",
-            op="ep.alias",
+            "  try: the ...msg calls, which take flags, or a second endpoint"
         ) from reason

@@ -118,7 +118,7 @@ class RealEventQueue(EventQueue, _nic.OfiEventQueueCore):
         _args.whole("eq.readerr", flags=flags)
         found = self.readerr_core(int(flags))
         if found is None:
-            raise errors.Again("eq.readerr: no error in the queue", op="eq.readerr")
+            raise errors.Again("eq.readerr: no error in the queue")
         fid, number, data, err, prov_errno, err_data = found
         what, context = self._expected(number, int(flags) | int(Flag.PEEK))  # an insertion still gets its other event
         if what is None:
@@ -134,8 +134,7 @@ class RealEventQueue(EventQueue, _nic.OfiEventQueueCore):
         if int(event) > _EVENT_MAX:
             raise errors.InvalidArgument(
                 f"eq.write: event is {event}; the library's events are numbers of 32 bits, 0 to 2**32 - 1\n"
-                "  try: a smaller number, and yours in the entry",
-                op="eq.write",
+                "  try: a smaller number, and yours in the entry"
             )
         number = next(self._numbers)
         self._written[number] = (int(event), entry)

@@ -75,9 +75,7 @@ class RealFabric(Fabric):
             _handle.check(fid, "trywait")
         ready = trywait("trywait", self._core, each)
         if not ready or any(fid.pending() for fid in each if isinstance(fid, CompletionQueue)):
-            raise errors.Again(
-                "trywait: an object has something to read, or needs progress: read it first", op="trywait"
-            )
+            raise errors.Again("trywait: an object has something to read, or needs progress: read it first")
 
     @property
     def in_use(self) -> bool:

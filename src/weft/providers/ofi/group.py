@@ -85,20 +85,16 @@ def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any
     _handle.check(av_set, op)
     if coll_addr != ADDR_NOTAVAIL:
         raise errors.InvalidArgument(
-            f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL\n  try: fi.ADDR_NOTAVAIL, or set.addr()", op=op
+            f"{op}: coll_addr {coll_addr:#x}; it has to be ADDR_NOTAVAIL\n  try: fi.ADDR_NOTAVAIL, or set.addr()"
         )
     if not ep.info.caps & Flag.COLLECTIVE:
-        raise errors.NotSupported(
-            f"{op}: {ep!r} was opened without COLLECTIVE: ask for it in the hints of getinfo", op=op
-        )
+        raise errors.NotSupported(f"{op}: {ep!r} was opened without COLLECTIVE: ask for it in the hints of getinfo")
     if not ep.enabled:
-        raise errors.BadState(f"{op}: {ep!r} is not enabled\n  try: ep.enable()", op=op)
+        raise errors.BadState(f"{op}: {ep!r} is not enabled\n  try: ep.enable()")
     if ep._eq is None:
-        raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open()) before enable()", op=op)
+        raise errors.NoEq(f"{op}: no event queue is bound\n  try: ep.bind(fabric.eq_open()) before enable()")
     if av_set.av is not ep._av:
-        raise errors.InvalidArgument(
-            f"{op}: {av_set!r} is of {av_set.av!r}, the endpoint's vector is {ep._av!r}", op=op
-        )
+        raise errors.InvalidArgument(f"{op}: {av_set!r} is of {av_set.av!r}, the endpoint's vector is {ep._av!r}")
     members = list(av_set)
     mine = _place(ep, op, av_set, members)
     if ep.domain.soft_groups:
@@ -114,14 +110,12 @@ def _refuse_soft(ep: RealEndpoint, op: str) -> None:
     if waiting:
         raise errors.Again(
             f"{op}: {waiting[0]!r} of this endpoint is not joined yet, and libfabric mixes up joins under way\n"
-            "  try: read the event queue until JOIN_COMPLETE, or close that group, then call again",
-            op=op,
+            "  try: read the event queue until JOIN_COMPLETE, or close that group, then call again"
         )
     if ep._joins >= _JOINS_MAX:
         raise errors.NoSpace(
             f"{op}: {ep!r} has joined {ep._joins} groups, and libfabric has no number for another\n"
-            "  try: another endpoint, or one group for several purposes",
-            op=op,
+            "  try: another endpoint, or one group for several purposes"
         )
 
 
@@ -131,17 +125,16 @@ def _place(ep: RealEndpoint, op: str, av_set: RealAvSet, members: list[int]) -> 
     place that no member has.
     """
     if not members:
-        raise errors.InvalidArgument(f"{op}: {av_set!r} has no members", op=op)
+        raise errors.InvalidArgument(f"{op}: {av_set!r} has no members")
     for name in members:
         if name not in av_set.av._inserted:
-            raise errors.InvalidArgument(f"{op}: fi_addr {name} of the set is not in use in {av_set.av!r}", op=op)
+            raise errors.InvalidArgument(f"{op}: fi_addr {name} of the set is not in use in {av_set.av!r}")
     own = ep.getname()
     mine = [place for place, name in enumerate(members) if av_set.av.lookup(name) == own]
     if len(mine) != 1 and ep.domain.soft_groups:
         raise errors.InvalidArgument(
             f"{op}: {ep!r} is {'no member' if not mine else f'{len(mine)} members'} of the set\n"
             "  rule: the endpoint that joins is one of the set's members\n"
-            "  try: av_set.insert(av.insert(ep.getname())) at its place",
-            op=op,
+            "  try: av_set.insert(av.insert(ep.getname())) at its place"
         )
     return mine[0] if mine else len(members)

@@ -53,9 +53,9 @@ class RealPassiveEndpoint(PassiveEndpoint, _nic.OfiPassiveEndpointCore):
         _handle.check(eq, op)
         _args.whole(op, flags=flags)
         if flags:
-            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0", op=op)
+            raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
         if eq.fabric is not self.fabric:
-            raise errors.WrongDomain(f"{op}: {eq!r} belongs to another fabric", op=op)
+            raise errors.WrongDomain(f"{op}: {eq!r} belongs to another fabric")
         self.bind_eq(eq)
         self._eq = eq
         _handle.adopt(self, eq)
@@ -82,7 +82,7 @@ class RealPassiveEndpoint(PassiveEndpoint, _nic.OfiPassiveEndpointCore):
         """Start to receive requests (fi_listen): each is a CONNREQ event. Raises the library's refusal."""
         _handle.check(self, "pep.listen")
         if self._eq is None:
-            raise errors.NoEq("pep.listen: no event queue is bound\n  try: pep.bind(fabric.eq_open())", op="pep.listen")
+            raise errors.NoEq("pep.listen: no event queue is bound\n  try: pep.bind(fabric.eq_open())")
         self.listen_core()
 
     def reject(self, handle: Any, param: Any = None, paramlen: int | None = None) -> None:
@@ -92,9 +92,9 @@ class RealPassiveEndpoint(PassiveEndpoint, _nic.OfiPassiveEndpointCore):
         if not isinstance(handle, RealRequest):
             raise TypeError(f"{op}: handle must be info.handle of a CONNREQ event, not {handle!r}")
         if handle.answered or handle.pep is not self:
-            raise errors.InvalidArgument(f"{op}: {handle!r} is answered already, or was not made to {self!r}", op=op)
+            raise errors.InvalidArgument(f"{op}: {handle!r} is answered already, or was not made to {self!r}")
         if handle.taken:
-            raise errors.InvalidArgument(f"{op}: {handle!r} has an endpoint\n  try: close that endpoint", op=op)
+            raise errors.InvalidArgument(f"{op}: {handle!r} has an endpoint\n  try: close that endpoint")
         handle.answered = True
         self.reject_core(handle.number, private_bytes(op, param, paramlen))
 

@@ -37,7 +37,7 @@ class PassedThrough:
         op = f"{fid._called}.control"
         known = ", ".join(Control(one).name for one in fid._commands)
         raise errors.NotSupported(
-            f"{op}: command {command} is not passed through{f'; there are {known}' if known else ''}", op=op
+            f"{op}: command {command} is not passed through{f'; there are {known}' if known else ''}"
         )
 
     def open_ops(self, fid: Any, name: str, flags: int) -> Any:
@@ -58,7 +58,7 @@ class PassedThrough:
 
     def _no_calls(self, fid: Any, call: str) -> errors.FabricError:
         op = f"{fid._called}.{call}"
-        return errors.NotSupported(f"{op}: Weft passes no calls of a provider's own through", op=op)
+        return errors.NotSupported(f"{op}: Weft passes no calls of a provider's own through")
 
     def close(self) -> None:
         """Nothing was taken."""

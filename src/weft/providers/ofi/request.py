@@ -35,5 +35,5 @@ def private_bytes(op: str, param: Any, paramlen: int | None) -> bytes:
     _args.maybe(op, paramlen=paramlen)
     data = b"" if param is None else _args.octets(op, "param", param)
     if paramlen is not None and paramlen > len(data):
-        raise errors.InvalidArgument(f"{op}: paramlen is {paramlen}, param has {len(data)} bytes", op=op)
+        raise errors.InvalidArgument(f"{op}: paramlen is {paramlen}, param has {len(data)} bytes")
     return bytes(data[:paramlen])
