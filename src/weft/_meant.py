@@ -1,13 +1,27 @@
-"""The name that was meant by a name that `weft.fi` or `weft.ucp` does not have: C's spelling, or a misspelt name."""
+"""The public names of a module, and the name that was meant by one that `weft.fi` or `weft.ucp` does not have: C's
+spelling, or a misspelt name.
+"""
 
 from __future__ import annotations
 
 import re
+import types
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["unknown"]
+__all__ = ["public", "unknown"]
 
 _MOST = 3  # names in one answer
+
+
+def public(found: Mapping[str, object]) -> list[str]:
+    """The names of a module's dictionary that users call its own, sorted: those without an underscore before them, but
+    for modules and for what every module has of `__future__` and `typing`."""
+    return sorted(
+        name
+        for name, value in found.items()
+        if name[0] != "_" and not isinstance(value, types.ModuleType) and name not in ("TYPE_CHECKING", "annotations")
+    )
 
 
 def unknown(module: Any, name: str, names: list[str], prefixes: tuple[str, ...]) -> AttributeError:

@@ -14,220 +14,50 @@ Source: fi_cxi(7).
 
 from __future__ import annotations
 
-from . import fi as _fi  # noqa: F401  # first: it makes its providers known
-from .providers.cxi.address import Address
-from .providers.cxi.auth_key import AuthKey
-from .providers.cxi.counter import (
-    CntrOps,
-    cntr_add,
-    cntr_adderr,
-    cntr_set,
-    cntr_seterr,
-    cntr_wb_read,
-    cntr_wb_readerr,
-    gen_cntr_success,
-)
-from .providers.cxi.ext import HmemOverride
-from .providers.cxi.names import (
-    CNTR_EVENTS_BYTES,
-    CNTR_FAILURE_MAX,
-    CNTR_SUCCESS_MAX,
-    COUNTER_OPS,
-    DOM_OPS_1,
-    DOM_OPS_2,
-    DOM_OPS_3,
-    DOM_OPS_4,
-    DOM_OPS_5,
-    DOM_OPS_6,
-    NIC_ATTR_VER,
-    SET_OPS_HMEM_OVERRIDE,
-    CntrFlag,
-    CntrType,
-    CollectiveFlag,
-    CollectiveOp,
-    CommKeyType,
-    CompletionFlag,
-    Errno,
-    OpFlag,
-    Opt,
-    ReturnCode,
-)
-from .providers.cxi.nic import NicAttr
-from .providers.cxi.structs import (
-    CollAccumulator,
-    CollCommKey,
-    CollFltMinmax,
-    CollIntMinmax,
-    CollMcastKey,
-    CollRankKey,
-    CollUnicastKey,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CNTR_CACHED",
-    "CNTR_EVENTS_BYTES",
-    "CNTR_FAILURE_MAX",
-    "CNTR_SUCCESS_MAX",
-    "CNTR_WB",
-    "COLL_RC_RDMA_DATA_FAILURE",
-    "COLL_RC_RDMA_FAILURE",
-    "COMM_KEY_MAX",
-    "COMM_KEY_MULTICAST",
-    "COMM_KEY_NONE",
-    "COMM_KEY_RANK",
-    "COMM_KEY_UNICAST",
-    "COUNTER_OPS",
-    "C_CNTR_HNI_HRP_ACK",
-    "C_CNTR_IXE_DMAWR_CPU_FTCH_AMO_REQS",
-    "C_CNTR_IXE_DMAWR_FLUSH_REQS",
-    "C_CNTR_IXE_RX_PTL_RESTRICTED_PKT",
-    "C_CNTR_IXE_RX_PTL_UNRESTRICTED_PKT",
-    "C_CNTR_LPE_PLEC_HITS",
-    "C_CNTR_LPE_SUCCESS_CNTR",
-    "C_RC_ADDR_OUT_OF_RANGE",
-    "C_RC_AMO_ALIGN_ERROR",
-    "C_RC_AMO_FP_INEXACT",
-    "C_RC_AMO_FP_INVALID",
-    "C_RC_AMO_FP_OVERFLOW",
-    "C_RC_AMO_FP_UNDERFLOW",
-    "C_RC_AMO_INVAL_OP_ERROR",
-    "C_RC_AMO_LENGTH_ERROR",
-    "C_RC_ATS_ERROR",
-    "C_RC_CANCELED",
-    "C_RC_CMD_ALIGN_ERROR",
-    "C_RC_CMD_INVALID_ARG",
-    "C_RC_CONN_CLOSED",
-    "C_RC_DELAYED",
-    "C_RC_DROPPED",
-    "C_RC_ENTRY_NOT_FOUND",
-    "C_RC_FLUSH_TRANSLATION",
-    "C_RC_HRP_CONFIG_ERROR",
-    "C_RC_HRP_RSP_DISCARD",
-    "C_RC_HRP_RSP_ERROR",
-    "C_RC_ILLEGAL_OP",
-    "C_RC_INVALID_AC",
-    "C_RC_INVALID_DFA_FORMAT",
-    "C_RC_INVALID_ENDPOINT",
-    "C_RC_INVALID_EVENT",
-    "C_RC_MST_CANCELLED",
-    "C_RC_NO_EVENT",
-    "C_RC_NO_MATCH",
-    "C_RC_NO_MATCHING_CONN",
-    "C_RC_NO_MATCHING_MST",
-    "C_RC_NO_MATCHING_TRS",
-    "C_RC_NO_SPACE",
-    "C_RC_NO_TARGET_CONN",
-    "C_RC_NO_TARGET_MST",
-    "C_RC_NO_TARGET_TRS",
-    "C_RC_NO_TRANSLATION",
-    "C_RC_OK",
-    "C_RC_OP_VIOLATION",
-    "C_RC_PAGE_PERM_ERROR",
-    "C_RC_PAGE_REQ_ERROR",
-    "C_RC_PCIE_ERROR_POISONED",
-    "C_RC_PCIE_UNSUCCESS_CMPL",
-    "C_RC_PERM_VIOLATION",
-    "C_RC_PKTBUF_ERROR",
-    "C_RC_PTLTE_NOT_FOUND",
-    "C_RC_PTLTE_SW_MANAGED",
-    "C_RC_PT_DISABLED",
-    "C_RC_RESOURCE_BUSY",
-    "C_RC_RESTRICTED_UNICAST",
-    "C_RC_SEQUENCE_ERROR",
-    "C_RC_SRC_ERROR",
-    "C_RC_TRS_PEND_RSP",
-    "C_RC_UNCOR",
-    "C_RC_UNCOR_TRNSNT",
-    "C_RC_UNDELIVERABLE",
-    "C_RC_VNI_NOT_FOUND",
-    "DOM_OPS_1",
-    "DOM_OPS_2",
-    "DOM_OPS_3",
-    "DOM_OPS_4",
-    "DOM_OPS_5",
-    "DOM_OPS_6",
-    "ERRNO_JOIN_CURL_FAILED",
-    "ERRNO_JOIN_CURL_TIMEOUT",
-    "ERRNO_JOIN_FAIL_PTE",
-    "ERRNO_JOIN_FAIL_RDMA",
-    "ERRNO_JOIN_FIRST",
-    "ERRNO_JOIN_HWROOT_INUSE",
-    "ERRNO_JOIN_HWROOT_INVALID",
-    "ERRNO_JOIN_LAST",
-    "ERRNO_JOIN_MCAST_INUSE",
-    "ERRNO_JOIN_MCAST_INVALID",
-    "ERRNO_JOIN_OTHER",
-    "ERRNO_JOIN_SERVER_ERR",
-    "ERRNO_RED_CONTR_OVERFLOW",
-    "ERRNO_RED_FIRST",
-    "ERRNO_RED_FLT_INVALID",
-    "ERRNO_RED_FLT_OVERFLOW",
-    "ERRNO_RED_INT_OVERFLOW",
-    "ERRNO_RED_LAST",
-    "ERRNO_RED_MC_FAILURE",
-    "ERRNO_RED_OP_MISMATCH",
-    "ERRNO_RED_OTHER",
-    "HRP",
-    "MAXNUM",
-    "MINMAXLOC",
-    "MINMAXNUMLOC",
-    "MINNUM",
-    "NIC_ATTR_VER",
-    "OPT_CXI_GET_MR_MATCH_EVENTS",
-    "OPT_CXI_GET_OPTIMIZED",
-    "OPT_CXI_GET_OPTIMIZED_MRS",
-    "OPT_CXI_GET_PROV_KEY_CACHE",
-    "OPT_CXI_GET_REQ_BUF_SIZE_OVERRIDE",
-    "OPT_CXI_GET_RNR_APPEND_RETRY_ATTEMPTS",
-    "OPT_CXI_GET_RX_MATCH_MODE_OVERRIDE",
-    "OPT_CXI_NIC_REFRESH_ATTR",
-    "OPT_CXI_SET_MR_MATCH_EVENTS",
-    "OPT_CXI_SET_MSG_ORDER",
-    "OPT_CXI_SET_OPTIMIZED",
-    "OPT_CXI_SET_OPTIMIZED_MRS",
-    "OPT_CXI_SET_PROV_KEY_CACHE",
-    "OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE",
-    "OPT_CXI_SET_RNR_MAX_RETRY_TIME",
-    "OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE",
-    "OPT_CXI_SET_TCLASS",
-    "OP_LAST",
-    "PCIE_AMO",
-    "PRE_REDUCED",
-    "REPSUM",
-    "SET_OPS_HMEM_OVERRIDE",
-    "TRUNC",
-    "UNRELIABLE",
-    "WEAK_FENCE",
-    "Address",
-    "AuthKey",
-    "CntrFlag",
-    "CntrOps",
-    "CntrType",
-    "CollAccumulator",
-    "CollCommKey",
-    "CollFltMinmax",
-    "CollIntMinmax",
-    "CollMcastKey",
-    "CollRankKey",
-    "CollUnicastKey",
-    "CollectiveFlag",
-    "CollectiveOp",
-    "CommKeyType",
-    "CompletionFlag",
-    "Errno",
-    "HmemOverride",
-    "NicAttr",
-    "OpFlag",
-    "Opt",
-    "ReturnCode",
-    "cntr_add",
-    "cntr_adderr",
-    "cntr_set",
-    "cntr_seterr",
-    "cntr_wb_read",
-    "cntr_wb_readerr",
-    "gen_cntr_success",
-]
+from . import fi as _fi  # noqa: F401  # first: it makes its providers known
+from .providers.cxi.address import Address as Address
+from .providers.cxi.auth_key import AuthKey as AuthKey
+from .providers.cxi.counter import CntrOps as CntrOps
+from .providers.cxi.counter import cntr_add as cntr_add
+from .providers.cxi.counter import cntr_adderr as cntr_adderr
+from .providers.cxi.counter import cntr_set as cntr_set
+from .providers.cxi.counter import cntr_seterr as cntr_seterr
+from .providers.cxi.counter import cntr_wb_read as cntr_wb_read
+from .providers.cxi.counter import cntr_wb_readerr as cntr_wb_readerr
+from .providers.cxi.counter import gen_cntr_success as gen_cntr_success
+from .providers.cxi.ext import HmemOverride as HmemOverride
+from .providers.cxi.names import CNTR_EVENTS_BYTES as CNTR_EVENTS_BYTES
+from .providers.cxi.names import CNTR_FAILURE_MAX as CNTR_FAILURE_MAX
+from .providers.cxi.names import CNTR_SUCCESS_MAX as CNTR_SUCCESS_MAX
+from .providers.cxi.names import COUNTER_OPS as COUNTER_OPS
+from .providers.cxi.names import DOM_OPS_1 as DOM_OPS_1
+from .providers.cxi.names import DOM_OPS_2 as DOM_OPS_2
+from .providers.cxi.names import DOM_OPS_3 as DOM_OPS_3
+from .providers.cxi.names import DOM_OPS_4 as DOM_OPS_4
+from .providers.cxi.names import DOM_OPS_5 as DOM_OPS_5
+from .providers.cxi.names import DOM_OPS_6 as DOM_OPS_6
+from .providers.cxi.names import NIC_ATTR_VER as NIC_ATTR_VER
+from .providers.cxi.names import SET_OPS_HMEM_OVERRIDE as SET_OPS_HMEM_OVERRIDE
+from .providers.cxi.names import CntrFlag as CntrFlag
+from .providers.cxi.names import CntrType as CntrType
+from .providers.cxi.names import CollectiveFlag as CollectiveFlag
+from .providers.cxi.names import CollectiveOp as CollectiveOp
+from .providers.cxi.names import CommKeyType as CommKeyType
+from .providers.cxi.names import CompletionFlag as CompletionFlag
+from .providers.cxi.names import Errno as Errno
+from .providers.cxi.names import OpFlag as OpFlag
+from .providers.cxi.names import Opt as Opt
+from .providers.cxi.names import ReturnCode as ReturnCode
+from .providers.cxi.nic import NicAttr as NicAttr
+from .providers.cxi.structs import CollAccumulator as CollAccumulator
+from .providers.cxi.structs import CollCommKey as CollCommKey
+from .providers.cxi.structs import CollFltMinmax as CollFltMinmax
+from .providers.cxi.structs import CollIntMinmax as CollIntMinmax
+from .providers.cxi.structs import CollMcastKey as CollMcastKey
+from .providers.cxi.structs import CollRankKey as CollRankKey
+from .providers.cxi.structs import CollUnicastKey as CollUnicastKey
 
 PCIE_AMO = OpFlag.PCIE_AMO
 HRP = OpFlag.HRP
@@ -360,3 +190,8 @@ C_RC_PKTBUF_ERROR = ReturnCode.C_RC_PKTBUF_ERROR
 C_RC_RESOURCE_BUSY = ReturnCode.C_RC_RESOURCE_BUSY
 C_RC_FLUSH_TRANSLATION = ReturnCode.C_RC_FLUSH_TRANSLATION
 C_RC_TRS_PEND_RSP = ReturnCode.C_RC_TRS_PEND_RSP
+
+if not TYPE_CHECKING:  # type checkers see what is imported and defined above
+    from ._meant import public as _public
+
+    __all__ = list(_public(globals()))

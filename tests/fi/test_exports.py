@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from tests import patience
 
 import weft
-from weft import fi, ucp
+from weft import cxi, fi, ucp
+
+MODULES: dict[str, types.ModuleType] = {"fi": fi, "ucp": ucp, "cxi": cxi}
 
 
 def test_exports_all_names_exist_once() -> None:
@@ -21,11 +24,14 @@ def test_exports_all_names_exist_once() -> None:
 
 
 def test_exports_type_checker_sees_the_public_names_and_no_others(tmp_path: Path) -> None:
-    """Each name of fi.__all__ resolves for mypy: nothing public is made at run time only. A misspelt name does not."""
+    """Each name of fi's, ucp's and cxi's __all__ resolves for mypy: nothing public is made at run time only. A misspelt
+    name does not."""
     pytest.importorskip("mypy", reason="mypy is a development requirement")
-    names = [*(f"fi.{name}" for name in sorted(fi.__all__)), *(f"weft.{name}" for name in dir(weft) if name[0] != "_")]
+    names = [f"{short}.{name}" for short, module in MODULES.items() for name in sorted(module.__all__)]
+    names += [f"weft.{name}" for name in dir(weft) if name[0] != "_"]
+    wrong = ["fi.Domian", "ucp.Contxt", "cxi.AuthKye", "weft.opne"]
     program = tmp_path / "uses.py"
-    program.write_text("\n".join(["import weft", "from weft import fi", *names, "fi.Domian", "weft.opne", ""]))
+    program.write_text("\n".join(["import weft", "from weft import cxi, fi, ucp", *names, *wrong, ""]))
     # A process of its own: mypy leaves 800,000 objects behind and undoes gc.freeze(), so that from then on each
     # gc.collect() of a test would take a second.
     found = patience.run(
@@ -35,17 +41,22 @@ def test_exports_type_checker_sees_the_public_names_and_no_others(tmp_path: Path
         env=os.environ | {"MYPYPATH": str(Path(fi.__file__).parents[2])},
     )
     errors = [line for line in found.stdout.splitlines() if ": error:" in line]
-    assert [error.split(":")[1] for error in errors] == [str(len(names) + 3), str(len(names) + 4)], found.stdout
+    assert [int(error.split(":")[1]) for error in errors] == [len(names) + 3 + i for i in range(len(wrong))], (
+        found.stdout
+    )
     assert all("Module has no attribute" in error for error in errors)
 
 
-def test_exports_public_names_are_listed() -> None:
-    """Every name without an underscore, except modules, is in __all__."""
-    import types
-
-    for name, value in vars(fi).items():
+@pytest.mark.parametrize("short", MODULES)
+def test_exports_public_names_are_listed_and_weft_s_own(short: str) -> None:
+    """Every name without an underscore, except modules, is in __all__; and none is of another package."""
+    module = MODULES[short]
+    for name, value in vars(module).items():
         if not name.startswith("_") and not isinstance(value, types.ModuleType):
-            assert name in fi.__all__ or name in ("annotations", "TYPE_CHECKING", "Any"), name
+            assert name in module.__all__ or name in ("annotations", "TYPE_CHECKING", "Any"), name
+    for name in module.__all__:
+        assert getattr(getattr(module, name), "__module__", "weft").partition(".")[0] in ("weft", "numpy"), name
+        assert not isinstance(getattr(module, name), types.ModuleType), name
 
 
 def test_rma_desc_is_48_bytes() -> None:

@@ -58,7 +58,7 @@ PY_BELOW: dict[str, set[str]] = {
     "_nic": set(),
     "_signatures": set(),  # the signatures of the extension's functions, for inspect and errors
     "_extras": set(),  # which extra brings a package, for the error where the package is missing
-    "_meant": set(),  # the advice for a name that a module does not have
+    "_meant": set(),  # the names that a module has, and the advice for one that it has not
     "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
     "_files": {"errors"},  # the registry's folder, and locks in it: of the CXI devices, and of the keeper of arrays
@@ -72,7 +72,7 @@ PY_BELOW: dict[str, set[str]] = {
     "_keys": {"_nic", "errors", "flags", "_process"},  # descriptions of endpoints and regions, between processes
     "fi": _GROUND | {"memory"},  # and providers, from the package itself (REGISTERS); of memory the policies
     "providers": _GROUND | {"fi", "settings", "fm"},  # of fi its data types (FI_OBJECTS); of fm the client of joins
-    "cxi": {"fi", "providers"},  # the public names of the CXI provider; fi first, which makes its providers known
+    "cxi": {"_meant", "fi", "providers"},  # the CXI provider's public names; fi first, which makes its providers known
     "ucp": _GROUND | {"memory"},  # of memory the HMEM layer
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},

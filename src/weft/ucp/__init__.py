@@ -26,49 +26,51 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from .constants import (
-    DATATYPE_IOV,
-    AtomicOp,
-    EpCloseFlag,
-    EpParamField,
-    ErrHandlingMode,
-    Feature,
-    MemAdvice,
-    MemAdviseParamField,
-    MemAttrField,
-    MemhPackFlag,
-    MemhPackParamField,
-    MemMapFlag,
-    MemMapParamField,
-    MemoryType,
-    OpAttr,
-    ParamField,
-    Prot,
-    ThreadMode,
-    WorkerParamField,
-    dt_make_contig,
-)
-from .context import Context
-from .ep import Endpoint
-from .memh import MemHandle
-from .of_fi import pack_endpoint, pack_region
-from .packed import PackedBuffer, memh_buffer_release, rkey_buffer_release
-from .params import (
-    EpParams,
-    MemAdviseParams,
-    MemAttr,
-    MemhBufferReleaseParams,
-    MemhPackParams,
-    MemMapParams,
-    Params,
-    RequestParam,
-    RkeyCompareParams,
-    WorkerParams,
-)
-from .request import DONE, Request
-from .rkey import RemoteKey
-from .status import Status, UcsError, status_string
-from .worker import Worker
+from .constants import DATATYPE_IOV as DATATYPE_IOV
+from .constants import AtomicOp as AtomicOp
+from .constants import EpCloseFlag as EpCloseFlag
+from .constants import EpParamField as EpParamField
+from .constants import ErrHandlingMode as ErrHandlingMode
+from .constants import Feature as Feature
+from .constants import MemAdvice as MemAdvice
+from .constants import MemAdviseParamField as MemAdviseParamField
+from .constants import MemAttrField as MemAttrField
+from .constants import MemhPackFlag as MemhPackFlag
+from .constants import MemhPackParamField as MemhPackParamField
+from .constants import MemMapFlag as MemMapFlag
+from .constants import MemMapParamField as MemMapParamField
+from .constants import MemoryType as MemoryType
+from .constants import OpAttr as OpAttr
+from .constants import ParamField as ParamField
+from .constants import Prot as Prot
+from .constants import ThreadMode as ThreadMode
+from .constants import WorkerParamField as WorkerParamField
+from .constants import dt_make_contig as dt_make_contig
+from .context import Context as Context
+from .ep import Endpoint as Endpoint
+from .memh import MemHandle as MemHandle
+from .of_fi import pack_endpoint as pack_endpoint
+from .of_fi import pack_region as pack_region
+from .packed import PackedBuffer as PackedBuffer
+from .packed import memh_buffer_release as memh_buffer_release
+from .packed import rkey_buffer_release as rkey_buffer_release
+from .params import EpParams as EpParams
+from .params import MemAdviseParams as MemAdviseParams
+from .params import MemAttr as MemAttr
+from .params import MemhBufferReleaseParams as MemhBufferReleaseParams
+from .params import MemhPackParams as MemhPackParams
+from .params import MemMapParams as MemMapParams
+from .params import Params as Params
+from .params import RequestParam as RequestParam
+from .params import RkeyCompareParams as RkeyCompareParams
+from .params import WorkerParams as WorkerParams
+from .request import DONE as DONE
+from .request import Request as Request
+from .rkey import RemoteKey as RemoteKey
+from .status import Status as Status
+from .status import UcsError as UcsError
+from .status import status_string as status_string
+from .worker import Worker as Worker
 
 # The members under their C names, for the type checker to see.
 PARAM_FIELD_FEATURES = ParamField.FEATURES
@@ -168,153 +170,12 @@ OP_ATTR_FLAG_FAST_CMPL = OpAttr.FLAG_FAST_CMPL
 OP_ATTR_FLAG_FORCE_IMM_CMPL = OpAttr.FLAG_FORCE_IMM_CMPL
 OP_ATTR_FLAG_MULTI_SEND = OpAttr.FLAG_MULTI_SEND
 
-__all__ = [
-    "ATOMIC_OP_ADD",
-    "ATOMIC_OP_AND",
-    "ATOMIC_OP_CSWAP",
-    "ATOMIC_OP_OR",
-    "ATOMIC_OP_SWAP",
-    "ATOMIC_OP_XOR",
-    "DATATYPE_IOV",
-    "DONE",
-    "EP_CLOSE_FLAG_FORCE",
-    "EP_PARAM_FIELD_CONN_REQUEST",
-    "EP_PARAM_FIELD_ERR_HANDLER",
-    "EP_PARAM_FIELD_ERR_HANDLING_MODE",
-    "EP_PARAM_FIELD_FLAGS",
-    "EP_PARAM_FIELD_LOCAL_SOCK_ADDR",
-    "EP_PARAM_FIELD_NAME",
-    "EP_PARAM_FIELD_REMOTE_ADDRESS",
-    "EP_PARAM_FIELD_SOCK_ADDR",
-    "EP_PARAM_FIELD_USER_DATA",
-    "ERR_HANDLING_MODE_NONE",
-    "ERR_HANDLING_MODE_PEER",
-    "FEATURE_AM",
-    "FEATURE_AMO32",
-    "FEATURE_AMO64",
-    "FEATURE_EXPORTED_MEMH",
-    "FEATURE_RMA",
-    "FEATURE_STREAM",
-    "FEATURE_TAG",
-    "FEATURE_WAKEUP",
-    "MADV_NORMAL",
-    "MADV_WILLNEED",
-    "MEMH_PACK_FLAG_EXPORT",
-    "MEMH_PACK_PARAM_FIELD_FLAGS",
-    "MEMORY_TYPE_CUDA",
-    "MEMORY_TYPE_CUDA_MANAGED",
-    "MEMORY_TYPE_GAUDI",
-    "MEMORY_TYPE_HOST",
-    "MEMORY_TYPE_RDMA",
-    "MEMORY_TYPE_ROCM",
-    "MEMORY_TYPE_ROCM_MANAGED",
-    "MEMORY_TYPE_UNKNOWN",
-    "MEMORY_TYPE_ZE_DEVICE",
-    "MEMORY_TYPE_ZE_HOST",
-    "MEMORY_TYPE_ZE_MANAGED",
-    "MEM_ADVISE_PARAM_FIELD_ADDRESS",
-    "MEM_ADVISE_PARAM_FIELD_ADVICE",
-    "MEM_ADVISE_PARAM_FIELD_LENGTH",
-    "MEM_ATTR_FIELD_ADDRESS",
-    "MEM_ATTR_FIELD_LENGTH",
-    "MEM_ATTR_FIELD_MEM_TYPE",
-    "MEM_MAP_ALLOCATE",
-    "MEM_MAP_FIXED",
-    "MEM_MAP_NONBLOCK",
-    "MEM_MAP_PARAM_FIELD_ADDRESS",
-    "MEM_MAP_PARAM_FIELD_EXPORTED_MEMH_BUFFER",
-    "MEM_MAP_PARAM_FIELD_FLAGS",
-    "MEM_MAP_PARAM_FIELD_LENGTH",
-    "MEM_MAP_PARAM_FIELD_MEMORY_TYPE",
-    "MEM_MAP_PARAM_FIELD_PROT",
-    "MEM_MAP_PROT_LOCAL_READ",
-    "MEM_MAP_PROT_LOCAL_WRITE",
-    "MEM_MAP_PROT_REMOTE_READ",
-    "MEM_MAP_PROT_REMOTE_WRITE",
-    "MEM_MAP_SYMMETRIC_RKEY",
-    "OP_ATTR_FIELD_CALLBACK",
-    "OP_ATTR_FIELD_DATATYPE",
-    "OP_ATTR_FIELD_FLAGS",
-    "OP_ATTR_FIELD_MEMH",
-    "OP_ATTR_FIELD_MEMORY_TYPE",
-    "OP_ATTR_FIELD_RECV_INFO",
-    "OP_ATTR_FIELD_REPLY_BUFFER",
-    "OP_ATTR_FIELD_REQUEST",
-    "OP_ATTR_FIELD_USER_DATA",
-    "OP_ATTR_FLAG_FAST_CMPL",
-    "OP_ATTR_FLAG_FORCE_IMM_CMPL",
-    "OP_ATTR_FLAG_MULTI_SEND",
-    "OP_ATTR_FLAG_NO_IMM_CMPL",
-    "PARAM_FIELD_ESTIMATED_NUM_EPS",
-    "PARAM_FIELD_ESTIMATED_NUM_PPN",
-    "PARAM_FIELD_FEATURES",
-    "PARAM_FIELD_MT_WORKERS_SHARED",
-    "PARAM_FIELD_NAME",
-    "PARAM_FIELD_NODE_LOCAL_ID",
-    "PARAM_FIELD_REQUEST_CLEANUP",
-    "PARAM_FIELD_REQUEST_INIT",
-    "PARAM_FIELD_REQUEST_SIZE",
-    "PARAM_FIELD_TAG_SENDER_MASK",
-    "THREAD_MODE_MULTI",
-    "THREAD_MODE_SERIALIZED",
-    "THREAD_MODE_SINGLE",
-    "WORKER_PARAM_FIELD_AM_ALIGNMENT",
-    "WORKER_PARAM_FIELD_CLIENT_ID",
-    "WORKER_PARAM_FIELD_CPU_MASK",
-    "WORKER_PARAM_FIELD_EVENTS",
-    "WORKER_PARAM_FIELD_EVENT_FD",
-    "WORKER_PARAM_FIELD_FLAGS",
-    "WORKER_PARAM_FIELD_NAME",
-    "WORKER_PARAM_FIELD_THREAD_MODE",
-    "WORKER_PARAM_FIELD_USER_DATA",
-    "AtomicOp",
-    "Context",
-    "Endpoint",
-    "EpCloseFlag",
-    "EpParamField",
-    "EpParams",
-    "ErrHandlingMode",
-    "Feature",
-    "MemAdvice",
-    "MemAdviseParamField",
-    "MemAdviseParams",
-    "MemAttr",
-    "MemAttrField",
-    "MemHandle",
-    "MemMapFlag",
-    "MemMapParamField",
-    "MemMapParams",
-    "MemhBufferReleaseParams",
-    "MemhPackFlag",
-    "MemhPackParamField",
-    "MemhPackParams",
-    "MemoryType",
-    "OpAttr",
-    "PackedBuffer",
-    "ParamField",
-    "Params",
-    "Prot",
-    "RemoteKey",
-    "Request",
-    "RequestParam",
-    "RkeyCompareParams",
-    "Status",
-    "ThreadMode",
-    "UcsError",
-    "Worker",
-    "WorkerParamField",
-    "WorkerParams",
-    "dt_make_contig",
-    "memh_buffer_release",
-    "pack_endpoint",
-    "pack_region",
-    "rkey_buffer_release",
-    "status_string",
-]
+# Hidden from type checkers, which see what is imported and defined above, and would accept every misspelt name.
+if not TYPE_CHECKING:
+    from .._meant import public as _public
+    from .._meant import unknown as _unknown
 
-if not TYPE_CHECKING:  # hidden from type checkers, which would accept every misspelt name
+    __all__ = list(_public(globals()))
 
     def __getattr__(name: str) -> object:
-        from .._meant import unknown
-
-        raise unknown(sys.modules[__name__], name, __all__, ("ucp_", "ucs_"))
+        raise _unknown(sys.modules[__name__], name, __all__, ("ucp_", "ucs_"))
