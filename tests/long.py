@@ -97,6 +97,10 @@ CASES = {
             "every length on every path",
         )
     ],
+    "provider/test_collective.py": [
+        ("test_every_collective", r"^system-\w+-[24]|-3$", "each number of members, of each libfabric"),
+        ("test_programs_of_both_languages", r"^system-|-cpcp|-pc$", "each order of the members"),
+    ],
     "provider/test_programs.py": [
         ("test_calls_of_a_table", r"^system-\w+-(atomic|alias|tagged)", "each kind of call, of each provider")
     ],

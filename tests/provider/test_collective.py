@@ -92,6 +92,8 @@ fi_close of a set with a group: Device or resource busy
 fi_close of an endpoint with a group: Device or resource busy
 fi_av_set_insert while a group uses the set: {while_joined}
 fi_barrier of a closed group: Invalid argument
+fi_eq_read of a join into 16 bytes: Provided buffer is too small
+fi_eq_read of a closed group's join: Resource temporarily unavailable
 fi_barrier of no group: Invalid argument
 fi_barrier2 with unknown flags: Flags not supported
 fi_allreduce of nothing: Invalid argument
@@ -113,6 +115,12 @@ fi_scatter: Function not implemented
 fi_reduce_scatter: Function not implemented
 fi_allreduce: no error
 of one member: 1 4
+in a child, fi_barrier: Operation not permitted in current state
+in a child, fi_av_set_insert: Operation not permitted in current state
+in a child, fi_join_collective: Operation not permitted in current state
+in a child, fi_close of the group: no error
+in a child, fi_close of the set: no error
+after a fork, fi_barrier: no error
 fi_query_collective of a barrier: no error
 fi_query_collective without attributes: Invalid argument
 fi_query_collective with flags: Operation not supported

@@ -60,6 +60,12 @@ def test_ninth_reduction_waits_for_an_earlier_one(programs: Path, library: str, 
     assert out == "a ninth: Resource temporarily unavailable\nclosed\n"
 
 
+def test_barrier_without_flags_completes_by_the_endpoints_flags(programs: Path, library: str, provider: str) -> None:
+    program = support.compiled("collective_cxi", programs)
+    out = support.run(program, provider, "2", "selective", env=support.environment(provider, library)).stdout
+    assert out == "selective\nclosed\n"
+
+
 class Members(Far):
     """The processes of collective_cxi.c that hold multicast addresses until member 0 reads a line."""
 

@@ -1,5 +1,6 @@
 /* What the collectives of cxi have beyond libfabric's interface (fi_cxi_ext.h): communication keys, operators and
- * accumulators. argv[3]: "keys", "operators", "busy" or "address" (argv[4] joins). */
+ * accumulators. argv[3]: "keys", "operators", "busy", "selective" or "address" (argv[4]
+ * joins). */
 #include <math.h>
 
 #include "group.h"
@@ -144,6 +145,18 @@ static void busy(struct fid_mc* mc) {
   done(&contexts[28]);
 }
 
+/* FI_SELECTIVE_COMPLETION: calls complete by their flags, or the endpoint's. */
+static void selective(struct fid_mc* mc) {
+  uint64_t flags = FI_TRANSMIT | FI_COMPLETION;
+  POST(fi_barrier(ep, fi_mc_addr(mc), &contexts[2]));
+  POST(fi_barrier2(ep, fi_mc_addr(mc), FI_COMPLETION, &contexts[3]));
+  done(&contexts[3]); /* the first has no completion */
+  MUST(fi_control(&ep->fid, FI_SETOPSFLAG, &flags));
+  POST(fi_barrier(ep, fi_mc_addr(mc), &contexts[4]));
+  done(&contexts[4]);
+  puts("selective");
+}
+
 /* Joins of one set, all of them in flight; how many succeed, and what the others get. Then member 0 waits for a line. */
 static void addresses(int joins) {
   struct fid_av_set* set = whole_set();
@@ -176,6 +189,7 @@ static void addresses(int joins) {
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
+  if (!strcmp(argv[3], "selective")) quiet = FI_SELECTIVE_COMPLETION;
   begin(argc, argv);
   if (!strcmp(argv[3], "keys")) {
     keys();
@@ -184,7 +198,7 @@ int main(int argc, char** argv) {
   } else {
     struct fid_av_set* set = whole_set();
     struct fid_mc* mc = join(set);
-    (strcmp(argv[3], "busy") ? operators : busy)(mc);
+    (quiet ? selective : strcmp(argv[3], "busy") ? operators : busy)(mc);
     meet();
     MUST(fi_close(&mc->fid));
     MUST(fi_close(&set->fid));

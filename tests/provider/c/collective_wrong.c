@@ -115,7 +115,17 @@ static void calls(fi_addr_t self, fi_addr_t other) {
   MUST(fi_close(&waiting->fid));
   refused("fi_barrier of a closed group", fi_barrier(ep, fi_mc_addr(waiting), NULL));
   MUST(fi_join_collective(ep, FI_ADDR_NOTAVAIL, alone, 0, &mc, &contexts[1]));
+  struct fi_eq_entry event;
+  uint32_t number;
+  long r;
+  while ((r = fi_eq_read(eq, &number, &event, 16, 0)) == -FI_EAGAIN) fi_cq_read(cq, NULL, 0);
+  refused("fi_eq_read of a join into 16 bytes", r);
   if (joined(mc) < 0) exit(4);
+  MUST(fi_join_collective(ep, FI_ADDR_NOTAVAIL, alone, 0, &waiting, &contexts[1]));
+  while ((r = fi_eq_read(eq, &number, &event, sizeof(event), FI_PEEK)) == -FI_EAGAIN) fi_cq_read(cq, NULL, 0);
+  MUST(r);
+  MUST(fi_close(&waiting->fid));
+  refused("fi_eq_read of a closed group's join", fi_eq_read(eq, &number, &event, sizeof(event), 0));
   fi_addr_t to = fi_mc_addr(mc);
   refused("fi_barrier of no group", fi_barrier(ep, 0, NULL));
   refused("fi_barrier2 with unknown flags", fi_barrier2(ep, to, 1ull << 3, NULL));
@@ -145,6 +155,21 @@ static void calls(fi_addr_t self, fi_addr_t other) {
   refused("fi_allreduce", fi_allreduce(ep, in, 4, NULL, out, NULL, to, FI_UINT64, FI_BOR, 0, &contexts[2]));
   done(&contexts[2]);
   printf("of one member: %" PRIu64 " %" PRIu64 "\n", out[0], out[3]);
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) { /* the objects are the parent's */
+    refused("in a child, fi_barrier", fi_barrier(ep, to, NULL));
+    refused("in a child, fi_av_set_insert", fi_av_set_insert(alone, 79));
+    refused("in a child, fi_join_collective", fi_join_collective(ep, FI_ADDR_NOTAVAIL, alone, 0, &waiting, NULL));
+    refused("in a child, fi_close of the group", fi_close(&mc->fid));
+    refused("in a child, fi_close of the set", fi_close(&alone->fid));
+    fflush(stdout);
+    _exit(0);
+  }
+  int status = -1;
+  if (waitpid(child, &status, 0) != child || status != 0) puts("the child failed");
+  refused("after a fork, fi_barrier", fi_barrier(ep, to, &contexts[3]));
+  done(&contexts[3]);
   MUST(fi_close(&mc->fid));
   MUST(fi_close(&alone->fid));
   MUST(fi_close(&both->fid));
