@@ -51,13 +51,26 @@ def test_every_member_has_a_rank_of_its_own(members: Members) -> None:
     assert sorted(members.ranks) == list(range(len(members.children)))
 
 
+def result_of(rows: list[np.ndarray], dtype: str, op: str) -> bytes:
+    function = {"sum": np.add, "xor": np.bitwise_xor, "max": np.maximum, "prod": np.multiply}[op]
+    expected = function.reduce(np.array(rows), axis=0, dtype=dtype) if op in ("sum", "prod") else function.reduce(rows)
+    return bytes(expected.tobytes())
+
+
 @pytest.mark.parametrize("n", [0, 1, 4, 5, 1000, 40_000, 700_001])
 @pytest.mark.parametrize(("dtype", "op"), [("i8", "sum"), ("f8", "sum"), ("u1", "xor"), ("f4", "max"), ("i4", "prod")])
 def test_allreduce_gives_every_member_the_same_result(members: Members, n: int, dtype: str, op: str) -> None:
     rows = [group_facts.values(rank, n, dtype) for rank in range(len(members.children))]
-    function = {"sum": np.add, "xor": np.bitwise_xor, "max": np.maximum, "prod": np.multiply}[op]
-    expected = function.reduce(np.array(rows), axis=0, dtype=dtype) if op in ("sum", "prod") else function.reduce(rows)
-    assert members.all(group_facts.add_up, n, dtype, op) == [expected.tobytes()] * len(members.children)
+    assert members.all(group_facts.add_up, n, dtype, op) == [result_of(rows, dtype, op)] * len(members.children)
+
+
+def test_members_that_map_no_memory_of_each_other_read_it_through_the_nics() -> None:
+    """One of three members is in strict isolation: the others map each other's windows alone."""
+    with Child() as a, Child() as b, Child(WEFT_ISOLATION="strict") as alone:
+        members = Members([a, b, alone], new_name())
+        for n in (100, 300_001):
+            rows = [group_facts.values(rank, n, "f8") for rank in range(3)]
+            assert members.all(group_facts.add_up, n, "f8", "sum") == [result_of(rows, "f8", "sum")] * 3
 
 
 @pytest.mark.parametrize("n", [1, 3, 100_000, 1_500_000])

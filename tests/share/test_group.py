@@ -49,9 +49,11 @@ def test_numbers_come_back_as_scalars(name: Callable[[str], str]) -> None:
 
 
 def test_only_the_root_of_a_reduce_gets_the_result(name: Callable[[str], str]) -> None:
-    big = np.ones(100_000)
-    found = together(name("g"), 3, lambda g: (g.reduce(1, root=2), g.reduce(big, root=1) is None))
-    assert found == [(None, True), (None, False), (3, True)]
+    some, big = np.ones(100), np.ones(100_000)
+    found = together(
+        name("g"), 3, lambda g: (g.reduce(1, root=2), *(g.reduce(one, root=1) is None for one in (some, big)))
+    )
+    assert found == [(None, True, True), (None, False, False), (3, True, True)]
 
 
 def test_out_takes_the_result(name: Callable[[str], str]) -> None:

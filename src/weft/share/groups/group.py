@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
@@ -305,8 +305,10 @@ class Group:
             room = transport.room(plan.room)
             transport.read(room, step.values)
             self._same(plan.what.decode(), room[: plan.heads].tobytes())
-            rows = room[plan.heads : plan.heads + (self.size - 1) * step.takes].view(dtype)
-            rows = rows.reshape(self.size - 1, step.takes // dtype.itemsize)
+            rows: Sequence[Array] = [one[transport.phase & 1][step.place].view(dtype) for one in plan.mapped or ()]
+            if plan.mapped is None:
+                values = room[plan.heads : plan.heads + (self.size - 1) * step.takes].view(dtype)
+                rows = list(values.reshape(self.size - 1, step.takes // dtype.itemsize))
             transport.phase += 1
             if plan.whole:
                 if result is not None and part.size:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import errors, fi
+from ... import _nic, errors, fi
 from ...fi import _handle
 from ...memory.arrays import zeros
 from ..arrays.checks import Array
@@ -28,6 +28,7 @@ CHUNK = 2 << 20  # bytes of a half, without its header
 HEADER = 256  # the phase, and what the member is doing, as text: members that do different things notice
 _WORD = 8  # bytes of the phase
 _TEXT = HEADER - _WORD
+_MAPPED_MAX = 63  # other members whose windows a member maps: 4 MiB of addresses each
 _HALF = HEADER + CHUNK
 _SLICE_S = 1.0  # a waiting thread checks again after this time
 # Columns of fi.RMA_DESC.
@@ -67,6 +68,7 @@ class GroupTransport:
         self._heads = [self.window[at : at + HEADER] for at in (0, _HALF)]
         self._halves = [self.window[at + HEADER : at + _HALF] for at in (0, _HALF)]
         self._announced = [b"", b""]  # by half
+        self._mapped: dict[int, tuple[Array, Array]] = {}  # by rank
         self._room: Array = np.zeros(0, np.uint8)
         self.begun = False  # the present call has begun to move data, and an error leaves the members out of step
         self._keys: Array = np.zeros(0, np.uint64)
@@ -148,6 +150,27 @@ class GroupTransport:
             self.ep.read_batch(out, descs)
             self.wait(None)
 
+    def mapped(self, ranks: list[int]) -> list[tuple[Array, Array]] | None:
+        """The halves of members, as this process has them mapped; None: at least one is not mapped here.
+
+        A member that ends leaves its last contents. The arrays keep the memory.
+        """
+        if len(ranks) > _MAPPED_MAX:
+            return None
+        for rank in ranks:
+            if rank in self._mapped:
+                continue
+            # A read waits until the connection and the mapping are there.
+            one = np.array([rank]), np.array([-HEADER]), np.array([HEADER]), np.array([0])
+            self.read(np.empty(HEADER, np.uint8), self.reads(*one))
+            base, key = int(self._bases[rank]), int(self._keys[rank])
+            found: Any = _nic.peer_memory(self.ep, rank, key, base, 2 * _HALF, False, own=True)
+            if found is None or isinstance(found, int):
+                return None
+            memory: Array = np.ndarray((2 * _HALF,), np.uint8, buffer=found)
+            self._mapped[rank] = memory[HEADER:_HALF], memory[_HALF + HEADER :]
+        return [self._mapped[rank] for rank in ranks]
+
     def room(self, nbytes: int) -> Array:
         """Bytes for what is read from others; the next call has the same."""
         if self._room.size < nbytes:
@@ -186,6 +209,7 @@ class GroupTransport:
 
     def close(self) -> None:
         """Leave: close everything, as far as it exists."""
+        self._mapped.clear()
         for part in (self.mc, self.set, self.ep, self.mr, self.av, self.cq, self.eq):
             if part is not None:
                 part.close()

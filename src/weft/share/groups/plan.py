@@ -21,8 +21,8 @@ class Step(NamedTuple):
         mine: Elements of the part which this member combines, with the values of all members.
         place: Their bytes in the part.
         given: Bytes of the part that other members read.
-        takes: Bytes that this member reads of each other member's values.
-        values: Reads the headers of the other members, and then their values of `mine`.
+        takes: Bytes that this member takes of each other member's values.
+        values: Reads the headers of the other members, and then their values of `mine` unless they are mapped.
         results: Reads what the other members have combined, to its place in the part.
     """
 
@@ -43,6 +43,7 @@ class Plan:
         whole: Each member combines everything for itself, in one phase instead of two.
         heads: Bytes of the headers of the other members.
         room: Bytes that `Step.values` needs.
+        mapped: The halves of the other members; None: their values are read into the room.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Plan:
         self.what = what.encode()
         self.whole = count * dtype.itemsize * size <= _WHOLE_MAX
         others = np.delete(np.arange(size), rank)
+        self.mapped = None if self.whole else transport.mapped(others.tolist())
         self.heads = len(others) * HEADER
         self.room = self.heads
         self.steps: list[Step] = []
@@ -63,13 +65,14 @@ class Plan:
             place = slice(low * dtype.itemsize, high * dtype.itemsize)
             cuts *= dtype.itemsize
             takes = place.stop - place.start if wants or not self.whole else 0
-            self.room = max(self.room, self.heads + len(others) * takes)
+            reads = takes if self.mapped is None else 0
+            self.room = max(self.room, self.heads + len(others) * reads)
             nobody = np.zeros(0, np.int64)
             values = transport.reads(
                 np.concatenate([others, others]),
                 np.repeat([-HEADER, place.start], len(others)),
-                np.repeat([HEADER, takes], len(others)),
-                np.concatenate([np.arange(len(others)) * HEADER, self.heads + np.arange(len(others)) * takes]),
+                np.repeat([HEADER, reads], len(others)),
+                np.concatenate([np.arange(len(others)) * HEADER, self.heads + np.arange(len(others)) * reads]),
             )
             collects = others if wants and not self.whole else nobody
             starts = cuts[:-1][collects]

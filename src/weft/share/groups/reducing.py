@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,20 +39,20 @@ def operation(op: Any, dtype: np.dtype[Any], call: str) -> np.ufunc:
 
 
 def combine(
-    mine: Array, others: Array, rank: int, function: np.ufunc, out: Array, *, reproducible: bool = False
+    mine: Array, others: Sequence[Array], rank: int, function: np.ufunc, out: Array, *, reproducible: bool = False
 ) -> None:
     """Combine this member's values with the rows of the other members into `out`, in the order of the ranks.
 
     Args:
         mine: Shape (n,).
-        others: Shape (members - 1, n); by rank.
+        others: The other members' values, each of shape (n,); by rank.
         rank: This member's rank.
         out: Shape (n,); may be `mine`.
 
     The order is the same everywhere, because in some calls every member combines the same values for itself.
     """
     if reproducible:
-        out[...] = sum_reproducibly(np.insert(others, rank, mine, axis=0))
+        out[...] = sum_reproducibly(np.stack([*others[:rank], mine, *others[rank:]]))
         return
     if rank > 1 and np.may_share_memory(out, mine):
         mine = mine.copy()
