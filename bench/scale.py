@@ -1,6 +1,6 @@
-"""Cost against number: regions, posted receives, unexpected messages, and names of shared arrays.
+"""Cost against number: regions, posted receives, unexpected messages, names, kept arrays, attachers and processes.
 
-    python bench/scale.py [--most N] [--output STEM]
+    python bench/scale.py [--most N] [--only COST ...] [--output STEM]
 
 Each cost is the least of several batches, at numbers that grow by ten. Prints a table; with --output writes STEM.json,
 and STEM.svg where matplotlib is installed. A cost that does not depend on the number is a flat line.
@@ -13,7 +13,11 @@ import contextlib
 import gc
 import importlib.util
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,6 +140,133 @@ def names(most: int) -> dict[str, Points]:
     return {"node.share, with n names": share_us, "node.attach of one of n names": attach_us}
 
 
+def kept(most: int) -> dict[str, Points]:
+    """Keeping one more array, attaching one of n kept arrays, and forgetting one. Each has 128 bytes."""
+    keep_ns: Points = {}
+    attach_ns: Points = {}
+    forget_ns: Points = {}
+    each, name = 20, f"scale-kept-{os.getpid()}"
+    array, rng, count = np.zeros(16), random.Random(3), 0
+    with weft.open() as node:
+        try:
+            for n in numbers(min(most, 1_000)):
+                for i in range(count, n):
+                    node.share(array, f"{name}-{i}", keep=True).close()
+                count = n
+
+                forgetting: list[float] = []
+
+                def keep(n: int = n, forgetting: list[float] = forgetting) -> float:
+                    start = clock()
+                    for i in range(each):
+                        node.share(array, f"{name}-more-{i}", keep=True).close()
+                    spent = (clock() - start) / each
+                    start = clock()
+                    for i in range(each):
+                        weft.forget(f"{name}-more-{i}")
+                    forgetting.append((clock() - start) / each)
+                    return spent
+
+                def attach(n: int = n) -> float:
+                    chosen = [f"{name}-{rng.randrange(n)}" for _ in range(each)]
+                    start = clock()
+                    for one in chosen:
+                        node.attach(one)
+                    return (clock() - start) / each
+
+                keep_ns[n], attach_ns[n] = least(keep), least(attach)
+                forget_ns[n] = min(forgetting)
+        finally:
+            for i in range(count):
+                weft.forget(f"{name}-{i}")
+    return {"share(keep=True), with n kept": keep_ns, "attach of one of n kept": attach_ns, "forget": forget_ns}
+
+
+def attacher(ticket: str, hold: int) -> int:
+    """A child process that attaches an array, reads an element, and stays until the pipe `hold` ends."""
+    ready, said = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ready)
+        with weft.open() as node:
+            t = node.attach(ticket)
+            os.write(said, bytes(f"{t[0]}", "ascii"))
+            os.close(said)
+            os.read(hold, 1)
+        os._exit(0)
+    os.close(said)
+    if not os.read(ready, 64):
+        raise RuntimeError(f"attacher {child} did not attach")
+    os.close(ready)
+    return child
+
+
+def attachers(most: int) -> dict[str, Points]:
+    """One array, attached by n processes: one more process's NIC attaches, and reads an element."""
+    attach_ns: Points = {}
+    read_ns: Points = {}
+    name = f"scale-attached-{os.getpid()}"
+    code = f"import time, numpy, weft; s = weft.share(weft.zeros(16), {name!r}); print(s.ticket, flush=True); input()"
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    hold, released = os.pipe()
+    children: list[int] = []
+    try:
+        ticket = owner.stdout.readline().strip()  # type: ignore[union-attr]
+        for n in numbers(min(most, 1_000)):
+            while len(children) < n:
+                children.append(attacher(ticket, hold))
+            reading: list[float] = []
+
+            def attach(reading: list[float] = reading) -> float:
+                with weft.open() as node:
+                    start = clock()
+                    t = node.attach(ticket)
+                    spent = clock() - start
+                    start = clock()
+                    for _ in range(BATCH):
+                        t[1]
+                    reading.append((clock() - start) / BATCH)
+                return spent
+
+            attach_ns[n] = least(attach)
+            read_ns[n] = min(reading)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.close(hold)
+        os.close(released)
+        owner.communicate("\n")
+    return {"attach, with n attachers": attach_ns, "t[i], with n attachers": read_ns}
+
+
+def member(name: str, count: int, meetings: int) -> None:
+    """A process of a group: meets the others `meetings` times, and then prints the time of one meeting."""
+    with weft.Group(name, count, wait=300.0) as group:
+        group.barrier()
+        batches = []
+        for _ in range(ROUNDS):
+            start = clock()
+            for _ in range(meetings):
+                group.barrier()
+            batches.append((clock() - start) / meetings)
+        if group.rank == 0:
+            print(min(batches), flush=True)
+
+
+def processes(most: int) -> dict[str, Points]:
+    """A meeting of n processes on the processors of this machine, for each process."""
+    found: Points = {}
+    for n in (2, 4, 8, 16, 32, 64):
+        if n > most:
+            break
+        command = [sys.executable, __file__, "--member", f"scale-{os.getpid()}-{n}", str(n), str(max(400 // n, 5))]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(n)]
+        said = [one.communicate(timeout=600)[0] for one in running]
+        found[n] = float("".join(said)) / n
+    return {"Group.barrier of n processes, a process": found}
+
+
 def draw(found: dict[str, Points], file: Path) -> None:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -154,13 +285,23 @@ def draw(found: dict[str, Points], file: Path) -> None:
         figure.savefig(file, metadata={"Date": None})
 
 
+COSTS = {one.__name__: one for one in (regions, messages, names, kept, attachers, processes)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--most", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path, metavar="STEM")
+    parser.add_argument("--only", nargs="*", choices=sorted(COSTS), default=list(COSTS), help="costs to measure")
+    parser.add_argument("--member", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     gc.disable()
-    found = regions(chosen.most) | messages(chosen.most) | names(chosen.most)
+    if chosen.member is not None:
+        member(chosen.member[0], int(chosen.member[1]), int(chosen.member[2]))
+        return
+    found: dict[str, Points] = {}
+    for name in chosen.only:
+        found |= COSTS[name](chosen.most)
     columns = sorted({n for points in found.values() for n in points})
     print(" " * 34 + "".join(f"{n:>11,}" for n in columns) + "  ns")
     for name, points in found.items():
