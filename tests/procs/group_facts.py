@@ -61,5 +61,15 @@ def barrier(_: Any, name: str) -> str:
     return ""
 
 
+def late(_: Any, name: str, n: int) -> str:
+    """The kind of error of an allreduce that may wait half a second."""
+    groups[name].timeout = 0.5
+    try:
+        groups[name].allreduce(np.ones(n))
+    except errors.FabricError as error:
+        return type(error).__name__
+    return ""
+
+
 def state(_: Any, name: str) -> str:
     return repr(groups[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -106,6 +107,19 @@ def test_a_killed_member_ends_the_calls_of_the_others() -> None:
         assert all(call.result() for call in waiting)
         assert "broken" in children[0].call(group_facts.state, members.name)
         assert children[0].call(group_facts.barrier, members.name) == "BadState"
+
+
+@pytest.mark.parametrize("settings", [{}, {"WEFT_ISOLATION": "strict"}], ids=["mapped", "strict"])
+def test_first_reduction_beside_a_stopped_member_times_out(settings: dict[str, str]) -> None:
+    """Members map each other's windows at the first reduction of a large array: that waits no longer than the call."""
+    with Child(**settings) as one, Child(**settings) as stopped:
+        members = Members([one, stopped], new_name())
+        stopped.kill(signal.SIGSTOP)
+        try:
+            assert one.call(group_facts.late, members.name, 300_001) == "TimedOut"
+            assert "broken" in one.call(group_facts.state, members.name)
+        finally:
+            stopped.kill(signal.SIGCONT)
 
 
 def test_a_name_is_free_again_when_all_have_joined() -> None:

@@ -281,7 +281,9 @@ class Group:
             assert self._transport is not None
             what = f"{call} {op} {source.dtype.str} {source.shape} {root} {int(binned)}"
             wants = root is None or root == self.rank
-            found = Plan(self._transport, what, self.rank, self.size, source.dtype, source.size, wants)
+            found = Plan(
+                self._transport, what, self.rank, self.size, source.dtype, source.size, wants, self._deadline()
+            )
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
             self._plans[key] = found
@@ -303,7 +305,7 @@ class Group:
                 half[piece] = raw[piece]
             transport.barrier(self._deadline())
             room = transport.room(plan.room)
-            transport.read(room, step.values)
+            transport.read(room, step.values, self._deadline())
             self._same(plan.what.decode(), room[: plan.heads].tobytes())
             rows: Sequence[Array] = [one[transport.phase & 1][step.place].view(dtype) for one in plan.mapped or ()]
             if plan.mapped is None:
@@ -326,7 +328,7 @@ class Group:
             if result is not None:
                 gathered = result.view(np.uint8)
                 gathered[step.place] = half[step.place]
-                transport.read(gathered, step.results)
+                transport.read(gathered, step.results, self._deadline())
             transport.phase += 1
 
     def _same(self, what: str, heads: bytes) -> None:
@@ -376,7 +378,7 @@ class Group:
             raw = target.reshape(-1).view(np.uint8)[first : first + CHUNK]
             if source is None and raw.size:
                 from_root = np.array([root]), np.array([0]), np.array([raw.size]), np.array([0])
-                transport.read(raw, transport.reads(*from_root))
+                transport.read(raw, transport.reads(*from_root), self._deadline())
             transport.phase += 1
             first += CHUNK
             if first >= target.nbytes:
@@ -400,7 +402,8 @@ class Group:
         if root == self.rank:
             return what
         head = np.empty(HEADER, np.uint8)
-        transport.read(head, transport.reads(np.array([root]), np.array([-HEADER]), np.array([HEADER]), np.array([0])))
+        one = np.array([root]), np.array([-HEADER]), np.array([HEADER]), np.array([0])
+        transport.read(head, transport.reads(*one), self._deadline())
         told = transport.said(head.tobytes())
         if told.split(" ")[:2] != what.split(" ")[:2]:
             raise self._differs(root, told, what)

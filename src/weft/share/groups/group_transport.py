@@ -143,14 +143,15 @@ class GroupTransport:
             descs[half, :, _REMOTE] = self._bases[ranks[some]] + places.astype(np.uint64)
         return descs[0], descs[1]
 
-    def read(self, out: Array, reads: Reads) -> None:
-        """Read from this phase's halves of other members."""
+    def read(self, out: Array, reads: Reads, deadline: float | None) -> None:
+        """Read from this phase's halves of other members. Raises as `wait`."""
         descs = reads[self.phase & 1]
         if len(descs):
+            self.begun = True
             self.ep.read_batch(out, descs)
-            self.wait(None)
+            self.wait(deadline)
 
-    def mapped(self, ranks: list[int]) -> list[tuple[Array, Array]] | None:
+    def mapped(self, ranks: list[int], deadline: float | None) -> list[tuple[Array, Array]] | None:
         """The halves of members, as this process has them mapped; None: at least one is not mapped here.
 
         A member that ends leaves its last contents. The arrays keep the memory.
@@ -162,7 +163,7 @@ class GroupTransport:
                 continue
             # A read waits until the connection and the mapping are there.
             one = np.array([rank]), np.array([-HEADER]), np.array([HEADER]), np.array([0])
-            self.read(np.empty(HEADER, np.uint8), self.reads(*one))
+            self.read(np.empty(HEADER, np.uint8), self.reads(*one), deadline)
             base, key = int(self._bases[rank]), int(self._keys[rank])
             found: Any = _nic.peer_memory(self.ep, rank, key, base, 2 * _HALF, False, own=True)
             if found is None or isinstance(found, int):

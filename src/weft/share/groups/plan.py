@@ -47,13 +47,21 @@ class Plan:
     """
 
     def __init__(
-        self, transport: GroupTransport, what: str, rank: int, size: int, dtype: np.dtype[Any], count: int, wants: bool
+        self,
+        transport: GroupTransport,
+        what: str,
+        rank: int,
+        size: int,
+        dtype: np.dtype[Any],
+        count: int,
+        wants: bool,
+        deadline: float | None,
     ) -> None:
-        """wants: this member gets the result."""
+        """wants: this member gets the result. deadline: of the reads that map the windows of the others."""
         self.what = what.encode()
         self.whole = count * dtype.itemsize * size <= _WHOLE_MAX
         others = np.delete(np.arange(size), rank)
-        self.mapped = None if self.whole else transport.mapped(others.tolist())
+        self.mapped = None if self.whole else transport.mapped(others.tolist(), deadline)
         self.heads = len(others) * HEADER
         self.room = self.heads
         self.steps: list[Step] = []
