@@ -281,9 +281,7 @@ class Group:
             assert self._transport is not None
             what = f"{call} {op} {source.dtype.str} {source.shape} {root} {int(binned)}"
             wants = root is None or root == self.rank
-            found = Plan(
-                self._transport, what, self.rank, self.size, source.dtype, source.size, wants, self._deadline()
-            )
+            found = Plan(self._transport, what, source, self.rank, self.size, wants, self._deadline())
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
             self._plans[key] = found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..arrays.checks import Array
 from .group_transport import CHUNK, HEADER, GroupTransport, Reads
 
 __all__ = ["Plan", "Step"]
@@ -47,21 +48,14 @@ class Plan:
     """
 
     def __init__(
-        self,
-        transport: GroupTransport,
-        what: str,
-        rank: int,
-        size: int,
-        dtype: np.dtype[Any],
-        count: int,
-        wants: bool,
-        deadline: float | None,
+        self, transport: GroupTransport, what: str, data: Array, rank: int, size: int, wants: bool, until: float | None
     ) -> None:
-        """wants: this member gets the result. deadline: of the reads that map the windows of the others."""
+        """wants: this member gets the result. until: the deadline of the reads that map the windows of the others."""
+        dtype, count = data.dtype, data.size
         self.what = what.encode()
         self.whole = count * dtype.itemsize * size <= _WHOLE_MAX
         others = np.delete(np.arange(size), rank)
-        self.mapped = None if self.whole else transport.mapped(others.tolist(), deadline)
+        self.mapped = None if self.whole else transport.mapped(others.tolist(), until)
         self.heads = len(others) * HEADER
         self.room = self.heads
         self.steps: list[Step] = []
