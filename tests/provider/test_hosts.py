@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests import patience
 from tests.procs.hosts import Wire
 from tests.provider import support
 from tests.provider.far import Far, introduce
+from tests.provider.two_hosts import PORT, SECRET, environment
 
 pytest.importorskip("nacl")
 
-SECRET = "one secret of two hosts, long enough"
-NICS = {"a": 0x840, "b": 0x880}  # of cxi0 on each host
-PORT = 7000
 # The connection ends, or nobody listens when it is made again.
 KILLED = {"weft": {errno.ECONNRESET, errno.ECONNREFUSED}, "cxi": {errno.ENOTCONN, errno.EHOSTUNREACH}}
 UNREACHABLE = {"weft": {errno.ETIMEDOUT, errno.EHOSTUNREACH}, "cxi": {errno.EHOSTUNREACH}}
@@ -28,28 +25,6 @@ UNREACHABLE = {"weft": {errno.ETIMEDOUT, errno.EHOSTUNREACH}, "cxi": {errno.EHOS
 def wire() -> Iterator[Wire]:
     with Wire() as made:
         yield made
-
-
-def environment(wire: Wire, host: str, folder: Path, provider: str, **more: str) -> dict[str, str]:
-    """The environment on a host, with a policy helper and CXI devices of that host's own. An empty text: not set."""
-    run = folder / host
-    run.mkdir(mode=0o700)
-    hosts = ",".join(f"{nic:#x}={wire.ip[h]}:{PORT}" for h, nic in NICS.items())
-    env = support.environment(
-        provider,
-        XDG_RUNTIME_DIR=str(run),
-        WEFT_CXI_REGISTRY=str(run / "registry"),
-        FI_LOG_LEVEL="warn",
-        **({"WEFT_CXI_HOSTS": hosts} if provider == "cxi" else {}),
-        **{"WEFT_SECRET": SECRET, "WEFT_LISTEN": f"tcp://{wire.ip[host]}:{PORT}"} | more,
-    )
-    env = {name: value for name, value in env.items() if value}
-    if provider == "cxi":
-        bare = {name: value for name, value in env.items() if name != "WEFT_LISTEN"}
-        command = [sys.executable, "-m", "weft", "device", "set", "cxi0", f"nic={NICS[host]:#x}"]
-        done = patience.run(command, support.PROGRAM_S, env=bare)
-        assert done.returncode == 0, done.stderr
-    return env
 
 
 @pytest.fixture

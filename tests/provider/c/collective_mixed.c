@@ -1,6 +1,35 @@
-/* One member of a group whose members are processes of any language: PROVIDER MEMBERS ME. It prints its address, reads
- * those of all members, and prints what it receives. tests/provider/member.py does the same in Python. */
+/* One member of a group whose members are processes of any language: PROVIDER MEMBERS ME [END]. It prints its address,
+ * reads those of all members, and prints what it receives. tests/provider/member.py does the same in Python.
+ * END: the last member waits to be killed: "join", while the others wait for it to join, or "reduce", while all are in a
+ * group, in which the others reduce when they read a line. */
 #include "group.h"
+
+static void say(const char* what) {
+  puts(what);
+  while (me == members - 1) pause();
+}
+
+static void joins_without_the_last(struct fid_av_set* set) {
+  struct fid_mc* mc;
+  if (me != members - 1) MUST(fi_join_collective(ep, FI_ADDR_NOTAVAIL, set, 0, &mc, &contexts[1]));
+  say("joining");
+  if (joined(mc) == 0) puts("a join without a member");
+  MUST(fi_close(&mc->fid));
+}
+
+static void reduces_without_the_last(struct fid_av_set* set) {
+  struct fid_mc* mc = join(set);
+  int64_t in = 1, out = 77;
+  say("in a group");
+  char line[8];
+  while (fgets(line, sizeof(line), stdin) != NULL && line[0] != 'g') {
+  }
+  POST(fi_allreduce(ep, &in, 1, NULL, &out, NULL, fi_mc_addr(mc), FI_INT64, FI_SUM, 0, &contexts[3]));
+  int more = 0;
+  long r = completed(&contexts[3], &more);
+  printf("an allreduce without a member: err %ld, prov_errno %d; the result %" PRId64 "\n", -r, more, out);
+  MUST(fi_close(&mc->fid));
+}
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
@@ -43,6 +72,7 @@ int main(int argc, char** argv) {
     }
     MUST(fi_close(&mc->fid));
   }
+  if (argc > 4) strcmp(argv[4], "join") ? reduces_without_the_last(set) : joins_without_the_last(set);
   MUST(fi_close(&set->fid));
   me = members; /* it has no child */
   finish(0);
