@@ -20,6 +20,8 @@ keys of a domain with its own: Invalid argument
 a key after fi_enable: Device or resource busy
 a peer without a key: Invalid argument
 a peer with a key that there is not: Invalid argument
+a stranger of VNI 7: Success, Cannot assign requested address, its key, its address
+a stranger of VNI 9: Success, Cannot assign requested address, its key, its address
 peers 0, 1
 to VNI 7: Success, Success, a message
 to VNI 9: Success, Success, a message

@@ -73,6 +73,7 @@ static void open_node(struct node* n, const char* provider, uint16_t vni) {
   hints->caps = FI_MSG | FI_RMA;
   hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED;
   if (vni == 0) {
+    hints->caps |= FI_SOURCE | FI_SOURCE_ERR;
     hints->domain_attr->auth_key_size = SIZE_MAX; /* FI_AV_AUTH_KEY */
     *max_ep_auth_key(hints) = 2;
   } else {
@@ -100,8 +101,14 @@ static void close_node(struct node* n) {
   fi_freeinfo(n->info);
 }
 
+/* struct fi_cq_err_entry of libfabric 1.20. */
+struct cq_error {
+  struct fi_cq_err_entry entry;
+  fi_addr_t src_addr;
+};
+
 /* The next completion of a node: 0, or the error. */
-static long outcome(struct node* n) {
+static long outcome(struct node* n, struct cq_error* more) {
   struct fi_cq_tagged_entry e;
   for (int i = 0; i < 50000000; ++i) {
     for (int k = 0; k < 3; ++k)
@@ -109,28 +116,43 @@ static long outcome(struct node* n) {
     long r = fi_cq_read(n->cq, &e, 1);
     if (r == 1) return 0;
     if (r == -FI_EAVAIL) {
-      struct {
-        struct fi_cq_err_entry error;
-        fi_addr_t source;
-      } in = {0};
-      MUST(fi_cq_readerr(n->cq, &in.error, 0));
-      return -in.error.err;
+      struct cq_error error = {0};
+      MUST(fi_cq_readerr(n->cq, &error.entry, 0));
+      if (more != NULL) *more = error;
+      return -error.entry.err;
     }
   }
   return -FI_ETIMEDOUT;
+}
+
+/* A sender that is in no vector: its address, and the key by which it sends; both are what inserts it. */
+static void stranger(const char* what, struct node* from, fi_addr_t to, struct node* at, fi_addr_t key) {
+  struct cq_error error = {0};
+  MUST(fi_recv(at->ep, at->memory, sizeof(at->memory), NULL, FI_ADDR_UNSPEC, NULL));
+  MUST(fi_send(from->ep, "a message", 10, NULL, to, NULL));
+  long sent = outcome(from, NULL), received = outcome(at, &error);
+  fi_addr_t found = error.src_addr;
+  int inserted = fi_av_insert(at->av, error.entry.err_data, 1, &found, AUTH_KEY, NULL);
+  char name[128] = {0};
+  size_t size = sizeof(name);
+  if (inserted == 1) MUST(fi_av_lookup(at->av, found, name, &size));
+  printf("%s: %s, %s, %s, %s\n", what, fi_strerror((int)-sent), fi_strerror((int)-received),
+         error.src_addr == key ? "its key" : "another key",
+         inserted == 1 && size == from->name_size && !memcmp(name, from->name, size) ? "its address" : "another address");
+  if (inserted == 1) MUST(fi_av_remove(at->av, &found, 1, 0));
 }
 
 static void message(const char* what, struct node* from, fi_addr_t to, struct node* at) {
   memset(at->memory, 0, sizeof(at->memory));
   MUST(fi_recv(at->ep, at->memory, sizeof(at->memory), NULL, FI_ADDR_UNSPEC, NULL));
   MUST(fi_send(from->ep, "a message", 10, NULL, to, NULL));
-  long sent = outcome(from), received = outcome(at);
+  long sent = outcome(from, NULL), received = outcome(at, NULL);
   printf("%s: %s, %s, %s\n", what, fi_strerror((int)-sent), fi_strerror((int)-received), at->memory);
 }
 
 int main(int argc, char** argv) {
   struct node *all = &nodes[ALL], *seven = &nodes[SEVEN], *nine = &nodes[NINE];
-  fi_addr_t keys[3] = {99, 99, 99}, peers[2], back;
+  fi_addr_t keys[3] = {99, 99, 99}, peers[2], back, back_of_nine;
   char key[8], found[8] = {0};
   cxi = !strcmp(argv[1], "cxi");
   service = argc > 2 ? (uint32_t)atoi(argv[2]) : 0;
@@ -162,12 +184,19 @@ int main(int argc, char** argv) {
   peers[0] = 17;
   long r = fi_av_insert(all->av, nine->name, 1, &peers[0], AUTH_KEY, NULL);
   refused("a peer with a key that there is not", r == 1 ? 0 : -FI_EINVAL);
+  MUST(fi_av_insert(seven->av, all->name, 1, &back, 0, NULL) - 1);
+  char name[128];
+  memcpy(name, all->name, sizeof(name));
+  char* vni = cxi ? NULL : strstr(name, "/7/"); /* addresses of weft tell the VNI */
+  if (vni != NULL) vni[1] = '9';
+  MUST(fi_av_insert(nine->av, name, 1, &back_of_nine, 0, NULL) - 1);
+  stranger("a stranger of VNI 7", seven, back, all, keys[0]);
+  stranger("a stranger of VNI 9", nine, back_of_nine, all, keys[1]);
   peers[0] = keys[0];
   peers[1] = keys[1];
   MUST(fi_av_insert(all->av, seven->name, 1, &peers[0], AUTH_KEY, NULL) - 1);
   MUST(fi_av_insert(all->av, nine->name, 1, &peers[1], AUTH_KEY, NULL) - 1);
   printf("peers %" PRIu64 ", %" PRIu64 "\n", peers[0], peers[1]);
-  MUST(fi_av_insert(seven->av, all->name, 1, &back, 0, NULL) - 1);
   message("to VNI 7", all, peers[0], seven);
   message("to VNI 9", all, peers[1], nine);
   message("from VNI 7", seven, back, all);
@@ -187,7 +216,7 @@ int main(int argc, char** argv) {
   }
   refused("fi_close of a vector with a region", fi_close(&all->av->fid));
   MUST(fi_write(seven->ep, "written", 8, NULL, back, 0, fi_mr_key(mr), NULL));
-  r = outcome(seven);
+  r = outcome(seven, NULL);
   printf("a write of VNI 7: %s, %s\n", fi_strerror((int)-r), all->memory);
 
   /* A region of VNI 7's domain that only VNI 9 reaches: a key of its own. */
@@ -203,7 +232,7 @@ int main(int argc, char** argv) {
     MUST(fi_mr_enable(other));
   }
   MUST(fi_write(all->ep, "written", 8, NULL, peers[0], 0, fi_mr_key(other), NULL));
-  r = outcome(all);
+  r = outcome(all, NULL);
   printf("a write of VNI 7 to a region of VNI 9: %s\n", r < 0 ? "an error" : "no error");
 
   struct fid* pairs[2][2] = {{&seven->ep->fid, &other->fid}, {&all->ep->fid, &mr->fid}};
