@@ -32,6 +32,7 @@ Record run_task(const Group& g, const char* task) {
   constexpr std::chrono::microseconds kPauseMax(20'000);
   for (Record answer = Helper::of_process().ask(first);; answer = Helper::of_process().ask(question)) {
     if (answer.has("errno") || answer.flag("done")) return answer;
+    if (answer.flag("idle")) (void)Helper::of_process().ask(first);  // another helper, since the last was killed
     if (g.ends.load(std::memory_order_relaxed) && task[0] == 'a') return {};
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kPauseMax);
@@ -48,6 +49,13 @@ void ask_for_address(Group* g) noexcept {
     if (error != 0) {
       const Guard guard(g->ep->eq->lock);
       g->refusal = answer.text(died ? "text" : "text_of_error");
+    } else {
+      Record has;  // a helper that is started anew is told of the address
+      has.add("ask", std::string_view("group"));
+      has.add("of", g->lease);
+      has.add("task", std::string_view("have"));
+      has.add("multicast", answer.number("multicast"));
+      (void)Helper::of_process().ask(has);
     }
     g->group->supply(static_cast<uint16_t>(answer.number("multicast")), static_cast<uint32_t>(answer.number("root")),
                      error);

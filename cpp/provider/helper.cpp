@@ -30,6 +30,7 @@ namespace {
 
 constexpr uint64_t kStartNs = 60'000'000'000;  // a helper takes 0.5 s to start; a machine that is busy, much longer
 constexpr uint32_t kAnswerMax = 1u << 26;
+constexpr int kTries = 3;                               // helpers that a question may outlive
 RankedMutex<lock_rank::kProviderHelper> g_helper_lock;  // also held around fork(): helper_before_fork()
 
 uint64_t monotonic_ns() noexcept {
@@ -231,10 +232,6 @@ Helper& Helper::of_process() noexcept {
 }
 
 bool Helper::connect(std::string* why) {
-  if (fd_ >= 0 && pid_ != ::getpid()) {  // a fork: the connection is the parent's
-    ::close(fd_);
-    fd_ = -1;
-  }
   if (fd_ >= 0) return true;
   const std::string folder = folder_of_user();
   const std::string name = "/policy-" + hash_of_environment() + ".sock", path = folder + name;
@@ -290,19 +287,33 @@ bool Helper::connect(std::string* why) {
   }
 }
 
-bool Helper::exchange(const std::string& question, Record* answer) noexcept {
+void Helper::disconnect() noexcept {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+void Helper::forget_parent() noexcept {
+  if (pid_ == 0 || pid_ == ::getpid()) return;
+  disconnect();
+  journal_.clear();
+  pid_ = 0;
+}
+
+Helper::Reply Helper::exchange(const std::string& question, Record* answer) noexcept {
   try {
     const auto size = static_cast<uint32_t>(question.size());
     uint32_t length = 0;
+    errno = 0;
     if (!send_all(fd_, reinterpret_cast<const char*>(&size), sizeof(size)) ||
         !send_all(fd_, question.data(), question.size()) ||
         !receive_all(fd_, reinterpret_cast<char*>(&length), sizeof(length)) || length > kAnswerMax) {
-      return false;
+      return errno == EAGAIN ? Reply::late : Reply::ended;
     }
     std::string bytes(length, '\0');
-    return receive_all(fd_, bytes.data(), length) && Record::parse(bytes, answer);
+    if (receive_all(fd_, bytes.data(), length) && Record::parse(bytes, answer)) return Reply::whole;
+    return errno == EAGAIN ? Reply::late : Reply::ended;
   } catch (const std::bad_alloc&) {
-    return false;
+    return Reply::ended;
   }
 }
 
@@ -313,18 +324,28 @@ Record Helper::ask(const Record& question) {
 
 Record Helper::ask_locked(const Record& question) {
   g_helper_lock.assert_held();
+  forget_parent();
   std::string why;
   const std::string bytes = question.bytes();
-  // An idle helper that ends may have accepted a connection that it does not serve: ask once more.
-  for (int tries = 0; tries < 2; ++tries) {
-    const bool fresh = fd_ < 0 || pid_ != ::getpid();
+  // An idle helper that ends may have accepted a connection that it does not serve, and a helper may be killed: the
+  // next one gets what this process has, and the question.
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (journal_.is_lost(question.number("of"))) return refusal(fi_err::kEIO, journal_.why());
+    const bool fresh = fd_ < 0;
     if (!connect(&why)) return refusal(fi_err::kEIO, why);
+    Reply reply = Reply::whole;
     Record answer;
-    if (exchange(bytes, &answer)) return answer;
-    ::close(fd_);
-    fd_ = -1;
-    if (!fresh && question.has("of"))
-      return refusal(fi_err::kEIO, "the policy helper has ended, and what this process had opened is gone");
+    const auto heard = [&](const std::string& asked, Record* found) {
+      reply = exchange(asked, found);
+      return reply == Reply::whole;
+    };
+    const bool same = !fresh || journal_.repeat(heard) == Journal::Outcome::same;
+    if (same && heard(bytes, &answer)) {
+      journal_.note(question, bytes, answer);
+      return answer;
+    }
+    disconnect();
+    if (reply == Reply::late) break;
   }
   return refusal(fi_err::kEIO, "the policy helper does not answer");
 }
@@ -339,19 +360,21 @@ Record Helper::ask(std::string_view what, uint64_t lease) {
 void Helper::give_back(uint64_t lease) noexcept {
   try {
     const Guard guard(g_helper_lock);
-    if (lease == 0 || fd_ < 0 || pid_ != ::getpid()) return;
-    Record question;
+    if (lease == 0) return;
+    forget_parent();
+    journal_.drop(lease);
+    if (fd_ < 0) return;
+    Record question, answer;
     question.add("ask", "close");
     question.add("of", lease);
-    (void)ask_locked(question);
+    if (exchange(question.bytes(), &answer) != Reply::whole) disconnect();
   } catch (const std::bad_alloc&) {
   }
 }
 
 void Helper::close() noexcept {
   const Guard guard(g_helper_lock);
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  disconnect();
 }
 
 }  // namespace weft::provider

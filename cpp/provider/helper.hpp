@@ -3,12 +3,14 @@
 //
 // A helper serves the programs of one user, one environment and one installation of Weft: the name of its socket has a
 // hash of environment and installation. Both sides check the other's user. The connection belongs to the process that
-// opened it: a forked child opens its own. The helper takes back this process's objects when the connection ends.
+// opened it: a forked child opens its own. The helper takes back this process's objects when the connection ends. If
+// the helper is killed, the next question starts another one, which first opens these objects again (journal.hpp).
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "provider/journal.hpp"
 #include "provider/record.hpp"
 
 namespace weft::provider {
@@ -22,18 +24,22 @@ class Helper {
   Record ask(const Record& question);
   // Ask about an object that the helper holds for this process.
   Record ask(std::string_view what, uint64_t lease);
-  // The same without waiting for the connection to be made: an object is given back by a process that has the
-  // connection on which it was opened, or not at all.
+  // The object is closed. No helper is started for that: without a connection there is nobody who has the object.
   void give_back(uint64_t lease) noexcept;
   void close() noexcept;
 
  private:
   Record ask_locked(const Record& question);
-  bool exchange(const std::string& question, Record* answer) noexcept;
+  enum class Reply { whole, late, ended };
+  Reply exchange(const std::string& question, Record* answer) noexcept;
   bool connect(std::string* why);
+  void disconnect() noexcept;
+  // In a forked child: connection and journal are the parent's.
+  void forget_parent() noexcept;
 
   int fd_ = -1;
   int pid_ = 0;  // the process that opened fd_
+  Journal journal_;
 };
 
 // Around fork(), in the parent and in the child.

@@ -103,7 +103,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 127_000,
+    "lines of src and cpp": 127_300,
     "lines of cpp/bind/": 16_721,
     "methods of nic::TxPort": 82,
     "files that define nic::TxPort": 12,

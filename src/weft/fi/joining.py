@@ -190,6 +190,11 @@ class Multicast:
             self.give_back(quiet=True)
         supply(address, root, 0)
 
+    def have(self, address: int) -> None:
+        """The group has this address, which another object asked for."""
+        with self._lock:
+            self._address = address
+
     def give_back(self, quiet: bool) -> None:
         """Give the address back, and ask no longer. quiet: also if the manager refuses it."""
         self._stop.set()

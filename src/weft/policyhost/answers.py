@@ -66,6 +66,7 @@ class Client:
         self._pid, self._environ, self._folder = pid, environ, folder
         self._leases: dict[int, tuple[Any, Callable[[], object]]] = {}
         self._last = secrets.randbits(62)  # random, so that a number of an earlier helper is unknown here
+        self._wanted = 0
         self._questions: dict[str, Callable[[Record], _Answer]] = {
             "getinfo": _getinfo,
             "nic_control": _nic_control,
@@ -98,6 +99,7 @@ class Client:
         try:
             asked = unpack(question)
             what = asked.text("ask") or ""
+            self._wanted = asked.number("lease")
             handler = self._questions.get(what)
             if handler is None:
                 raise errors.NoSys(f"the policy helper knows no question {what!r}")
@@ -118,9 +120,11 @@ class Client:
     # ---- objects -----------------------------------------------------------------------------------------------------
 
     def _keep(self, held: Any, end: Callable[[], object] | None = None) -> int:
-        self._last += 1
-        self._leases[self._last] = held, end or held.close
-        return self._last
+        """The lease of an object: a new number, or the number that an earlier, killed helper gave it."""
+        number = self._wanted or self._last + 1
+        self._last = max(self._last, number)
+        self._leases[number] = held, end or held.close
+        return number
 
     def _held(self, asked: Record, name: str = "of") -> Any:
         found = self._leases.get(asked.number(name))

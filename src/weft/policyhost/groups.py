@@ -115,7 +115,8 @@ class Lease:
         self._multicast = Multicast(made.plan, made.members)
         self._plan: GroupPlan = made.plan
         self._context = contextvars.copy_context()  # the client's: the manager's job is the process that asks
-        self._lock = threading.Lock()  # guards _found
+        self._lock = threading.Lock()  # guards _begun, _found
+        self._begun = False
         self._found: _Answer | None = None
 
     def start(self, what: str) -> None:
@@ -124,13 +125,17 @@ class Lease:
         if task is None:
             raise errors.NoSys(f"the policy helper has no task {what!r} of a group")
         with self._lock:
-            self._found = None
+            self._begun, self._found = True, None
         threading.Thread(target=self._context.copy().run, args=(task,), daemon=True).start()
 
+    def have(self, multicast: int) -> None:
+        """The client has this address, of an earlier helper perhaps."""
+        self._multicast.have(multicast)
+
     def outcome(self) -> _Answer:
-        """What the task that was begun last has found; empty: it is still under way."""
+        """What the task that was begun last has found; empty: it is still under way; idle: none was begun here."""
         with self._lock:
-            return self._found or {}
+            return (self._found or {}) if self._begun else {"idle": 1}
 
     def close(self) -> None:
         """The client has ended."""
@@ -159,6 +164,9 @@ class Lease:
 def run(lease: Lease, asked: Record) -> _Answer:
     """Begin a task of a group's lease, or tell the outcome."""
     what = asked.text("task")
+    if what == "have":
+        lease.have(asked.number("multicast"))
+        return {}
     if what is not None:
         lease.start(what)
     return lease.outcome()

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..._process import client
 from ...fi.policy import Address, GroupPlan
 from ...fi.rules import Rule
 from ...flags import Errno
@@ -186,7 +187,8 @@ class _Own:
 
 
 def _own_job() -> str:
-    me = processes.identity()
+    """The process that joins: a policy helper asks on behalf of its client, which may outlive it."""
+    me = processes.identity(client.get())
     return f"process {me['pid']} {me['start']} {me['space']}"
 
 

@@ -28,12 +28,12 @@ def _space() -> int:
     return 0
 
 
-def identity() -> dict[str, Any]:
-    """The identity of this process, for a file that other processes read."""
+def identity(pid: int = 0) -> dict[str, Any]:
+    """The identity of a process of this pid namespace, for a file that other processes read; 0: of this process."""
     found = None
     with contextlib.suppress(OSError):
-        found = _stat("self")
-    return {"pid": os.getpid(), "start": found[1] if found else 0, "space": _space()}
+        found = _stat(pid or "self")
+    return {"pid": pid or os.getpid(), "start": found[1] if found else 0, "space": _space()}
 
 
 def alive(who: dict[str, Any]) -> bool:
