@@ -17,7 +17,7 @@ from tests.share.owner import Owner
 import weft
 from weft import errors
 from weft.share.names import unixsockets
-from weft.share.names.server import NameServer
+from weft.share.names.server import NameServer, lookup, names
 
 
 def test_unknown_name_lists_those_there_are(node: weft.Node, name: Any) -> None:
@@ -59,6 +59,25 @@ def test_closing_gives_the_name_back(node: weft.Node, name: Any) -> None:
     with weft.open() as other:
         other.share(weft.zeros(1), n)
     assert n not in node.names()
+
+
+def test_withdrawn_name_is_free_although_a_copy_of_its_socket_was_open(name: Any) -> None:
+    """As a child has it that was forked and has not run Weft's fork handlers yet."""
+    first, second = name("first"), name("second")
+    server = NameServer()
+    try:
+        server.publish(first, "ticket of the first")
+        server.publish(second, "ticket of the second")
+        held = next(one for one in server._listeners.values() if one.name == first)
+        copy = os.dup(held.listener.fileno())
+        closing = threading.Timer(0.02, os.close, [copy])
+        closing.start()
+        server.withdraw(first)
+        assert first not in names()
+        assert lookup(second) == "ticket of the second"
+        closing.join()
+    finally:
+        server.close()
 
 
 def test_attach_waits_for_a_name(node: weft.Node, name: Any) -> None:

@@ -161,10 +161,14 @@ def inquire(wait: float, only: str | None = None) -> list[Answer]:
         only: Ask only for this name.
     """
     start, me = _prefix() + (only or ""), os.geteuid()
+    deadline = time.monotonic() + wait
+    if only is not None:  # at its first place, nearly always, which asks the kernel for no other name
+        there = _inquire([start], deadline)
+        if there and there[0].ticket is not None:
+            return there
     wanted = [place for place, uid in bound(start) if uid in (None, me)]
     if only is not None:
         wanted = [place for place in wanted if place == start or place.startswith(start + _END)]
-    deadline = time.monotonic() + wait
     found: list[Answer] = []
     for first in range(0, len(wanted), _INQUIRIES):
         found += _inquire(wanted[first : first + _INQUIRIES], deadline)
@@ -344,6 +348,7 @@ class NameServer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[int, _Held] = {}  # by descriptor
+        self._every: select.epoll | None = None  # the listeners, and the reading end of _wake
         self._wake: tuple[int, int] | None = None
         self._spare = -1  # a reserved descriptor, closed to accept a caller when the process has no free descriptor
         self._thread: threading.Thread | None = None
@@ -362,8 +367,13 @@ class NameServer:
         self._start()
         listener = _take(name)
         with self._lock:
+            if self._every is not None:  # the server was not closed meanwhile
+                try:
+                    self._every.register(listener, select.EPOLLIN)
+                except BaseException:
+                    listener.close()
+                    raise
             self._listeners[listener.fileno()] = _Held(listener, name, ticket, info)
-        self._poke()
 
     def update(self, name: str, ticket: str) -> None:
         """Give callers another ticket from now on, if this server holds the name."""
@@ -377,16 +387,20 @@ class NameServer:
             if self._thread is None:
                 self._wake = os.pipe()
                 try:
-                    os.set_blocking(self._wake[1], False)
+                    self._every = select.epoll()
+                    self._every.register(self._wake[0], select.EPOLLIN)
                     self._keep_spare()
                     thread = threading.Thread(
-                        target=_serve, args=(weakref.ref(self), self._wake[0]), name="weft-names", daemon=True
+                        target=_serve,
+                        args=(weakref.ref(self), self._wake[0], self._every),
+                        name="weft-names",
+                        daemon=True,
                     )
                     thread.start()
                 except BaseException:
                     for fd in self._wake:
                         os.close(fd)
-                    self._wake = None
+                    self._wake = self._every = None
                     raise
                 self._thread = thread
 
@@ -404,16 +418,20 @@ class NameServer:
 
     def withdraw(self, name: str) -> None:
         """Release a name, if this server holds it."""
+        places = []
         with self._lock:
             for fd, held in list(self._listeners.items()):
                 if held.name == name:
                     del self._listeners[fd]
+                    places.append(held.listener.getsockname()[1:].decode())
+                    if self._every is not None:
+                        self._every.unregister(fd)
                     held.listener.close()
-        self._poke()
-        # The thread's poll() keeps the socket, and so the name, alive until the thread is woken.
+        # The name has gone with the socket, unless a child that was forked a moment ago has not closed its copy yet.
         deadline = time.monotonic() + _RELEASE_S
-        while name in names() and time.monotonic() < deadline:
-            time.sleep(0.0002)
+        for place in places:
+            while _at(place)[0] == os.getpid() and time.monotonic() < deadline:
+                time.sleep(0.0002)
 
     def close(self) -> None:
         """Release all names and end the thread."""
@@ -422,6 +440,7 @@ class NameServer:
                 held.listener.close()
             self._listeners.clear()
             wake, self._wake = self._wake, None
+            self._every = None  # the thread's, which ends
             thread, self._thread = self._thread, None
             self._drop_spare()
         if wake is not None:
@@ -430,17 +449,9 @@ class NameServer:
             thread.join(_ANSWER_TIMEOUT_S)
 
     def __del__(self) -> None:
-        # As close(), without the wait. The poll() of the thread keeps the sockets, and so the names, until it is woken.
+        # As close(), without the wait.
         if self._wake is not None:
             os.close(self._wake[1])
-
-    def _poke(self) -> None:
-        wake = self._wake
-        if wake is not None:
-            try:
-                os.write(wake[1], b"!")
-            except OSError:
-                pass  # the pipe is full, so the thread will wake up
 
     def _after_fork_in_child(self) -> None:
         # The names belong to the parent: copies of their sockets here would keep the names alive after its death.
@@ -450,13 +461,11 @@ class NameServer:
         if self._wake is not None:
             os.close(self._wake[0])
             os.close(self._wake[1])
+        if self._every is not None:
+            self._every.close()  # this process's descriptor of it
         self._drop_spare()
-        self._wake = self._thread = None
+        self._wake = self._every = self._thread = None
         self._lock = threading.Lock()
-
-    def _snapshot(self) -> list[int]:
-        with self._lock:
-            return list(self._listeners)
 
     def _answer(self, fd: int) -> bool:
         """Answer one caller. False if there is no free descriptor: the caller stays in the queue."""
@@ -499,43 +508,30 @@ class NameServer:
             raise
 
 
-def _serve(server: weakref.ref[NameServer], wake: int) -> None:
-    """The thread. It references the server only while it works, so that an unused server can be collected."""
+def _serve(server: weakref.ref[NameServer], wake: int, every: select.epoll) -> None:
+    """The thread. It references the server only while it works, so that an unused server can be collected.
+
+    every: Has the listeners and `wake`. An epoll, because it holds no socket: a name goes when its socket is closed,
+    while poll() would keep it until the thread is woken; and its cost does not grow with the names.
+    """
     pause = 0.0  # above 0: callers wait, and there is no free descriptor
-    waker, every = select.poll(), select.poll()
-    for poller in (waker, every):
-        poller.register(wake, select.POLLIN)
-    known: set[int] = set()  # in `every`, which has a number for each name: only changes are registered
+    waker = select.poll()
+    waker.register(wake, select.POLLIN)
     try:
         while True:
+            if pause:
+                waker.poll(pause * 1000)
+            ready = every.poll(0 if pause else None)
             here = server()
             if here is None:
                 return
-            if not pause:
-                now = set(here._snapshot())
-                for fd in known - now:
-                    every.unregister(fd)
-                for fd in now - known:
-                    every.register(fd, select.POLLIN)
-                known = now
-            del here
-            ready = waker.poll(pause * 1000) if pause else every.poll()
-            here = server()
-            if here is None:
-                return
-            if pause and not ready:
-                ready = [(fd, select.POLLIN) for fd in here._snapshot()]  # accept() fails if there is no caller
             answered = True
             for fd, _ in ready:
-                if fd != wake:
-                    answered = here._answer(fd) and answered
-                elif not os.read(wake, 4096):
-                    return
+                if fd == wake:
+                    return  # its other end was closed
+                answered = here._answer(fd) and answered
             del here
-            if not answered:
-                pause = min(max(pause * 2, _PAUSE_S_MIN), _PAUSE_S_MAX)
-            elif ready != [(wake, select.POLLIN)]:
-                pause = 0.0
+            pause = 0.0 if answered else min(max(pause * 2, _PAUSE_S_MIN), _PAUSE_S_MAX)
     except OSError:
         return
     finally:
