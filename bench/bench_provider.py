@@ -134,6 +134,7 @@ class Mpi:
     """An MPI library, and how its programs are started.
 
     own: The variables by which the library uses shared memory of its own, where it does not run over libfabric's shm.
+    headers: Where mpi.h is, if not with the library.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Mpi:
     launcher: tuple[str, ...]
     more: dict[str, str] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
+    headers: Path | None = None
 
 
 def mpis() -> list[Mpi]:
@@ -165,11 +167,21 @@ def mpis() -> list[Mpi]:
     return found
 
 
+def mpi_program(mpi: Mpi, name: str, folder: str | Path) -> Path:
+    """The program peers/NAME.c for this library."""
+    linked = [mpi.prefix / "lib" / mpi.library, f"-Wl,-rpath,{mpi.prefix / 'lib'}", "-Wl,--allow-shlib-undefined"]
+    return build(name, Path(folder) / f"{name} {mpi.name}", f"-I{(mpi.headers or mpi.prefix) / 'include'}", *linked)
+
+
 def ping_pong(mpi: Mpi, program: Path, provider: str) -> dict[str, float]:
-    """One run's figures by name; none if the library does not run over the provider here."""
+    return two_ranks(mpi, program, provider, ("half_", "memory_"))
+
+
+def two_ranks(mpi: Mpi, program: Path, provider: str, names: tuple[str, ...], *arguments: str) -> dict[str, float]:
+    """One run's figures, whose names begin so; none if the library does not run over the provider here."""
     env = os.environ | run.environment(provider) | mpi.more | (mpi.own if provider == "shm" else {})
     env["LD_LIBRARY_PATH"] = str(mpi.prefix / "lib")
-    command = [str(mpi.prefix / mpi.launcher[0]), *mpi.launcher[1:], "-n", "2", str(program)]
+    command = [str(mpi.prefix / mpi.launcher[0]), *mpi.launcher[1:], "-n", "2", str(program), *arguments]
     with subprocess.Popen(
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -180,7 +192,7 @@ def ping_pong(mpi: Mpi, program: Path, provider: str) -> dict[str, float]:
             os.killpg(launched.pid, signal.SIGKILL)  # the ranks as well
             print(f"{mpi.name} over {provider} did not end within {LIMIT_S} s", file=sys.stderr)
             return {}
-    lines = [line for line in out.splitlines() if line.startswith(("half_", "memory_"))]
+    lines = [line for line in out.splitlines() if line.startswith(names)]
     if launched.returncode != 0 or not lines:
         said = [line for line in (errors or out).splitlines() if any(map(str.isalnum, line))]  # no rules of dashes
         print(f"{mpi.name} over {provider}: {said[0] if said else launched.returncode}", file=sys.stderr)
@@ -190,8 +202,7 @@ def ping_pong(mpi: Mpi, program: Path, provider: str) -> dict[str, float]:
 
 def mpi_rows(mpi: Mpi, folder: str) -> list[Row]:
     """The ping-pong of one library over weft, beside the same over libfabric's own providers."""
-    linked = [mpi.prefix / "lib" / mpi.library, f"-Wl,-rpath,{mpi.prefix / 'lib'}", "-Wl,--allow-shlib-undefined"]
-    program = build("mpi_pingpong", Path(folder) / f"mpi_pingpong {mpi.name}", f"-I{mpi.prefix / 'include'}", *linked)
+    program = mpi_program(mpi, "mpi_pingpong", folder)
     least = best_of(("weft", *OTHERS), lambda name: ping_pong(mpi, program, name))
     ours = least["weft"]
     if not ours:

@@ -6,10 +6,13 @@
  *                    pages of files, which are the programs and libraries that processes share
  *
  * The argument: how many times as long. */
+#define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "apart.h"
 
 enum { kMost = 1 << 20 };
 static char *out, *in;
@@ -56,6 +59,7 @@ int main(int argc, char** argv) {
   in = malloc(kMost);
   memset(out, 0, kMost);
   memset(in, 0, kMost);
+  run_apart(rank);
   static const int sizes[][2] = {{8, 20}, {64 << 10, 4}, {kMost, 4}};
   for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); ++i) {
     double half = half_trip(rank, sizes[i][0], sizes[i][1]);

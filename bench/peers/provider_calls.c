@@ -27,6 +27,8 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
+#include "apart.h"
+
 #define MUST(call)                                                                                    \
   do {                                                                                                \
     long must_ = (long)(call);                                                                        \
@@ -188,6 +190,7 @@ int main(int argc, char** argv) {
   swap(fd, &mine, &theirs, sizeof(mine));
   if (fi_av_insert(av, theirs.name, 1, &peer, 0, NULL) != 1) return 3;
 
+  run_apart(first);
   double half = half_trip(first, 8, 20);
   if (first) printf("half_8_ns %.1f\n", half);
   for (size_t size = 64 << 10; size <= kMost; size *= 4) {
