@@ -139,6 +139,7 @@ PostResult TxPort::post_atomic_untraced(const AtomicArgs& asked) {
         complete(wants, args.context, flags, total);
         return {Refusal::none, wants};
       case Moved::failed:
+        if (route.is_old()) break;  // the address is resolved again
         return failed(status);
       case Moved::no_room:
         data_done = true;

@@ -109,6 +109,7 @@ PostResult TxPort::post_batch_untraced(OpKind kind, std::byte* local, uint64_t l
                                .may_unlock = true},
                               &status);
         }
+        if (moved == Moved::failed && route.is_old()) moved = Moved::park;  // the address is resolved again
         if (moved == Moved::done || moved == Moved::failed) {
           // done: `status` has the result
         } else if (state_ != State::enabled) [[unlikely]] {

@@ -200,10 +200,11 @@ void Endpoint::close() noexcept {
     n.table().release(slot);
   }
   if (was_enabled) {
+    // Closed before the address is free: a sender must not take it for the next endpoint that has the address.
+    n.table().close_ep(index_);
     for (const uint16_t vni : vnis_) {
       for (link::Link* link : n.links()) link->release({address_.nic, address_.pid, vni, 0});
     }
-    n.table().close_ep(index_);
     n.close_mappings_of(*this);
     n.wake_parked();  // calls through this endpoint end
   }

@@ -414,7 +414,19 @@ void MessageSender::on_reply(Op* op, Status status, uint8_t flags, const wire::R
     flow.credits_max = std::max(flow.credits_max, flow.credits);
     if (!takes_credits_) flow.credits = 0;
   }
-  if (status != Status::ok) {
+  if (status == Status::no_endpoint && !op->asked_again && op->status == Status::ok) [[unlikely]] {
+    // It is sent again, to the endpoint that has the address now, when the messages under way have been answered.
+    op->asked_again = true;
+    op->submitted = false;
+    op->peer = nullptr;
+    if (of_flow) {
+      flow.restart = true;
+      if (flow.unanswered == 0 && flow.epoch == flow.route->epoch) flow.route->set_lost();
+    } else {
+      send.numbered = false;
+    }
+    domain_->wait_in_order(op);
+  } else if (status != Status::ok) {
     op->status = status;
     if (of_flow && (!config_.unordered || status == Status::no_endpoint)) flow.restart = true;
     tx_.finish(op);

@@ -230,6 +230,13 @@ bool TxPort::advance(Op* op) {
     finish(op);
     return true;
   }
+  // Hardware delivers to the endpoint that has the address now. Messages under way are answered first, in their order.
+  const bool may_ask =
+      op->accesses() ? !started && !op->access().data_done : op->kind == OpKind::send && flow.unanswered == 0;
+  if (may_ask && t.is_old() && !op->asked_again) [[unlikely]] {
+    op->asked_again = true;  // once: a peer may name a closed endpoint for ever
+    t.set_lost();
+  }
   if (!t.ready) {
     if (!t.resolving && !domain_->nic()->resolve(flow.route)) {
       op->status = Status::no_endpoint;
@@ -308,10 +315,29 @@ bool TxPort::advance(Op* op) {
   return advance_frames(op);
 }
 
+// No endpoint took the frames of an access: the access begins anew at the endpoint that has the address now. False: the
+// access has failed.
+bool TxPort::begin_again(Op* op) noexcept {
+  if (op->status != Status::no_endpoint || !op->accesses() || op->asked_again) return false;
+  Op::Access& access = op->access();
+  if (op->kind == OpKind::atomic && access.remote.size() != 1) return false;  // the first ranges may have been updated
+  Route& route = *op->flow->route;
+  if (access.epoch == route.epoch) route.set_lost();  // otherwise the address has been resolved since
+  op->asked_again = true;
+  op->status = Status::ok;
+  op->submitted = op->counted = access.check_sent = false;
+  op->flow->end(class_of(op->kind));
+  op->peer = nullptr;
+  access.at_offset = access.at_total = access.at_remote = 0;
+  domain_->wait_in_order(op);
+  return true;
+}
+
 // The first frame of an operation goes out.
 void TxPort::begin_frames(Op* op) noexcept {
   if (op->counted) return;
   op->counted = true;
+  if (op->accesses()) op->access().epoch = op->flow->route->epoch;
   op->peer = op->flow->route->peer.get();
   op->flow->begin(class_of(op->kind));
   ++domain_->statistics.framed;
@@ -493,18 +519,16 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
   }
   assert(op->tx->domain() == domain && op->flow->route->domain == domain);
   --op->frames_out;
-  if (op->frames_out == 0 && op->submitted && !op->flow->waits()) [[likely]] {
+  if (op->frames_out == 0 && op->submitted && op->status == Status::ok && !op->flow->waits()) [[likely]] {
     op->tx->finish(op);
     return;
   }
   const std::shared_ptr<Flow> flow = op->flow;
-  if (op->frames_out == 0 && op->submitted) {
-    op->tx->finish(op);
-  } else if (op->status != Status::ok && !op->submitted) {
+  if (op->status != Status::ok && !op->submitted) {
     domain->stop_waiting(op);  // the operation failed: do not send its remaining frames
     op->submitted = true;
-    if (op->frames_out == 0) op->tx->finish(op);
   }
+  if (op->frames_out == 0 && op->submitted && !op->tx->begin_again(op)) op->tx->finish(op);
   if (flow->waits()) domain->pump(*flow);
 }
 

@@ -70,6 +70,7 @@ struct Op {
     ShortList<wire::RmaRange> remote;
     uint64_t at_offset = 0, at_total = 0;  // submitted bytes: of remote[at_remote], and of all ranges
     uint8_t at_remote = 0;
+    uint32_t epoch = 0;  // Route::epoch when the first frame was sent
     bool check_sent = false;
     bool data_done = false;  // the bytes have moved; only the notice for the peer is missing
     AtomicFamily family{};
@@ -126,6 +127,7 @@ struct Op {
   OpKind kind{};
   bool wants_completion = false, inject_call = false, submitted = false, holds_cq_room = false, counted = false;
   bool asks_room = false;
+  bool asked_again = false;          // the endpoint it was for was closed: the address has been resolved once more
   bool held_back = false;            // FI_MORE: begins at TxPort::ring()
   Op* parent = nullptr;              // part of a vectored call: the call's Op
   ShortList<iovec> local;            // the caller's buffers, or `held`

@@ -211,11 +211,12 @@ PostResult TxPort::post_untraced(const RmaArgs& asked) {
         complete(wants, args.context, completion_flags(args.kind, {}), total);
         return {Refusal::none, wants};
       case Moved::failed:
+        if (route.is_old()) break;                                // the address is resolved again
         if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
         fail(args.context, completion_flags(args.kind, {}), status,
              explain(*this, args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total,
              args.remote[0], &route);
-        if (status == Status::no_endpoint) route.set_lost();  // the next operation resolves the address again
+        if (status == Status::no_endpoint) route.set_lost();
         count_remote(args.kind == OpKind::read, true, 0);
         return {Refusal::none, true};
       case Moved::no_room:

@@ -86,6 +86,11 @@ struct Route : std::enable_shared_from_this<Route> {
     return (ep_entry->flags.load(std::memory_order_acquire) & mem::kEpNoRoom) == 0 ||
            ep_entry->generation.load(std::memory_order_acquire) != ep_generation;
   }
+  // True if the peer's table shows that the endpoint was closed since: another may have the address now.
+  [[nodiscard]] bool is_old() const noexcept {
+    return ready && ep_entry != nullptr && ep_entry->generation.load(std::memory_order_relaxed) != ep_generation;
+  }
+  // The next operation resolves the address again.
   void set_lost() noexcept {
     ready = false;
     ep_entry = nullptr;

@@ -156,6 +156,7 @@ class TxPort {
   uint64_t full_in_pass = 0;
 
   void begin_frames(Op* op) noexcept;  // the first frame of an operation goes out
+  bool begin_again(Op* op) noexcept;   // false: the operation, whose frames are answered, has failed
   [[nodiscard]] wire::Frame frame_of(const Op& op) const noexcept;
   static Status submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload);
   // Makes an operation that pulls the rest of a message by frames. False: out of memory.

@@ -1,12 +1,28 @@
-// tests/cpp/test_nic_route.cpp: the cached translation of a route that a key uses.
+// tests/cpp/test_nic_route.cpp: the cached translation of a route that a key uses; routes to an address that another
+// endpoint has got.
 #include <boost/test/unit_test.hpp>
 
 #include <set>
 
+#include "messaging.hpp"
 #include "nic/route.hpp"
 
+using namespace weft;        // NOLINT
+using namespace weft::test;  // NOLINT
 using weft::nic::kTranslationCount;
 using weft::nic::translation_of;
+
+namespace {
+
+// The endpoint of `b` closes, and another one takes its address. Returns that one.
+std::shared_ptr<nic::Endpoint> replace(Pair& pair, SideConfig config) {
+  const auto last = pair.b->endpoints.empty() ? pair.b->ep : pair.b->endpoints.back();
+  config.pid = last->address().pid;
+  last->close();
+  return pair.b->extra_endpoint(config);
+}
+
+}  // namespace
 
 BOOST_AUTO_TEST_SUITE(nic_route)
 
@@ -26,6 +42,72 @@ BOOST_AUTO_TEST_CASE(test_keys_with_different_upper_bits_use_several_translation
     BOOST_TEST_REQUIRE(used.size() >= 3U);
     BOOST_TEST_REQUIRE(*used.rbegin() < kTranslationCount);
   }
+}
+
+BOOST_AUTO_TEST_CASE(test_access_reaches_the_endpoint_that_has_the_address_now) {
+  on_every_path([](PairConfig config) {
+    Pair pair(config);
+    uint64_t word = 5;
+    BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+    for (word = 6; word < 9; ++word) {
+      (void)replace(pair, config.b);
+      const auto written = pair.write(&word, 8, 0);
+      BOOST_TEST(written.error == 0, written.text);
+      (void)replace(pair, config.b);
+      uint64_t seen = 0;
+      const auto read = pair.read(&seen, 8, 0);
+      BOOST_TEST(read.error == 0, read.text);
+      BOOST_TEST(seen == word);
+      (void)replace(pair, config.b);
+      const uint64_t one = 1;
+      const iovec operand{const_cast<uint64_t*>(&one), 8}, result{&seen, 8};
+      const wire::RmaRange range{0, 8, pair.key()};
+      BOOST_TEST((pair.a->ep
+                      ->post_atomic(atomic_of(pair.dest, AtomicFamily::fetch, AtomicOp::sum, Datatype::uint64, &operand,
+                                              nullptr, &result, &range))
+                      .refusal == Refusal::none));
+      const auto added = pair.wait();
+      BOOST_TEST(added.error == 0, added.text);
+      BOOST_TEST(seen == word);
+      (void)replace(pair, config.b);
+      nic::BatchDesc desc{0, 8, pair.dest, 0, pair.key(), 0, 0};
+      (void)pair.a->ep->post_batch(nic::OpKind::write, reinterpret_cast<std::byte*>(&word), 8, {&desc, 1}, 0, 3);
+      const auto batch = pair.wait();
+      BOOST_TEST(batch.error == 0, batch.text);
+      BOOST_TEST(desc.status == 0);
+    }
+    expect_idle(pair);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(test_messages_reach_the_endpoint_that_has_the_address_now_in_their_order) {
+  on_every_message_path([](PairConfig config) {
+    for (const size_t length : {size_t{8}, size_t{5000}, size_t{200'000}}) {
+      Pair pair(config);
+      std::vector<std::byte> to(length);
+      const auto first = text_of(length);
+      BOOST_TEST((receive(*pair.b->ep, to.data(), length).refusal == Refusal::none));
+      BOOST_TEST((send(*pair.a->ep, pair.dest, first.data(), length).refusal == Refusal::none));
+      BOOST_TEST(pair.wait(pair.b.get()).error == 0);
+      BOOST_TEST(pair.wait(pair.a.get()).error == 0);
+      const auto next = replace(pair, config.b);
+      std::vector<std::vector<std::byte>> sent, got(6, std::vector<std::byte>(length));
+      for (unsigned i = 0; i < got.size(); ++i) {
+        sent.push_back(text_of(length, i));
+        BOOST_TEST((receive(*next, got[i].data(), length).refusal == Refusal::none));
+      }
+      for (const auto& one : sent) {
+        BOOST_TEST((send(*pair.a->ep, pair.dest, one.data(), length).refusal == Refusal::none));
+      }
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto arrived = pair.wait(pair.b.get()), left = pair.wait(pair.a.get());
+        BOOST_TEST(arrived.error == 0, arrived.text);
+        BOOST_TEST(left.error == 0, left.text);
+      }
+      BOOST_TEST((got == sent));
+      expect_idle(pair);
+    }
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
