@@ -14,6 +14,7 @@
 #                     of an extension with link-time optimisation, as wheels have it
 #   make conformance  run the tests and write docs/conformance.md and build/conformance.json
 #   make sanitize     C++ tests under address+undefined and under thread; Python tests under the first (SANITIZE_TESTS=paths)
+#   make sanitize-provider  the tests of C programs with their library under address+undefined (SANITIZE_TESTS=paths)
 #   make kill-test    kill -9 at random instants: 300 each of users of weft.fi, of UCP and arrays, of the CXI provider and its
 #                     registry (KILL_ROUNDS=n, WEFT_SEED=n)
 #   make mutants      seed the faults of tests/faults/*.toml one at a time in a copy: a test must notice each (FAULTS=n: a
@@ -65,7 +66,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(abspath build/pycache)
 
-.PHONY: clients client-wheels demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
+.PHONY: clients client-wheels demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize sanitize-provider docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -324,6 +325,16 @@ sanitize: build/address/.configured build/thread/.configured
 	  WEFT_SANITIZED=address PYTHONMALLOC=malloc \
 	  $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not wheel and not alone' --timeout=600 \
 	  -o faulthandler_timeout=500 --durations=10 $(SANITIZE_TESTS) $(PYTEST_ARGS)
+
+# C programs alone run sanitized code: the policy helper and the tests import the extension of `make ext`.
+SANITIZED_PROVIDER = build/address/provider
+sanitize-provider: ext provider build/address/.configured $(VENV)/.test
+	@$(call COMPILE,address,with address+undefined,weft_provider)
+	@rm -rf $(SANITIZED_PROVIDER) && mkdir -p $(SANITIZED_PROVIDER) && cp -R src/weft $(SANITIZED_PROVIDER)/
+	@cp build/address/lib*-fi.so build/address/libweft_provider.so $(SANITIZED_PROVIDER)/weft/policyhost/libfabric/
+	@PYTHONPATH=$(abspath $(SANITIZED_PROVIDER)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:suppressions=$(abspath tests/asan.supp) \
+	  UBSAN_OPTIONS=print_stacktrace=1 WEFT_SANITIZED=address $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) \
+	  --dist worksteal --timeout=600 -o faulthandler_timeout=500 $(if $(filter tests,$(SANITIZE_TESTS)),tests/provider,$(SANITIZE_TESTS)) $(PYTEST_ARGS)
 
 clean:
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -371,8 +371,11 @@ Group::Edge* Group::edge_of(link::Peer& peer, const wire::Frame& frame) {
     // Links may have a connection for each direction.
     const bool same = e.peer.get() == &peer ||
                       (e.peer->link() == peer.link() && peer.process_id != 0 && e.peer->process_id == peer.process_id);
+    if (!same) return nullptr;
+    // The answer to a frame for an endpoint that is gone has no endpoint as its source.
+    if (frame.reduce.what == static_cast<uint8_t>(ReduceWhat::gone)) return &e;
     const wire::EpAddress& a = config_.members[e.member];
-    if (!same || frame.source.pid != a.pid || frame.source.vni != e.route->address.vni) return nullptr;
+    if (frame.source.pid != a.pid || frame.source.vni != e.route->address.vni) return nullptr;
     e.in = peer.number;
     return &e;
   }

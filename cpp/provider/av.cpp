@@ -19,7 +19,6 @@ constexpr size_t kCxiBytes = 8;
 constexpr uint64_t kNotAvail = ~uint64_t{0};
 constexpr uint64_t kAvTable = 2;
 constexpr uint64_t kSyncErr = uint64_t{1} << 58;  // FI_SYNC_ERR: context is an array of int
-constexpr size_t kKeyBytesMax = 256;
 constexpr uint64_t kMore = uint64_t{1} << 18;
 constexpr uint64_t kUserId = uint64_t{1} << 41;  // FI_AV_USER_ID
 
@@ -65,7 +64,7 @@ int av_insert_auth_key(ofi::FidAv* fid, const void* key, size_t size, ofi::Addr*
   return guarded(av.domain->fabric->front, Subject::av, call, [&] {
     Record question = question_of_keys(av, "insert_auth_key", flags);
     question.add("size", size);
-    question.add("key", std::string_view(static_cast<const char*>(key), std::min(size, kKeyBytesMax)));
+    question.add("key", key_of(key, size));
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(av.domain->fabric->front, Subject::av, call, answer); r != 0) return r;
     *out = answer.number("fi_addr");

@@ -1,14 +1,10 @@
 // cpp/provider/av_set.cpp: sets of a vector's addresses (fi_av_set(3)).
-#include <algorithm>
-
 #include "nic/av.hpp"
 #include "provider/group.hpp"
 
 namespace weft::provider {
 
 namespace {
-
-constexpr size_t kCommKeyBytesMax = 256;
 
 int set_refuse(const AvSet& set, const char* call, int number, const std::string& text) {
   return refuse(front_of(set), Subject::av, call, number, std::string(call) + ": " + text);
@@ -102,10 +98,8 @@ int open_av_set(ofi::FidAv* av_fid, ofi::AvSetAttr* attr, ofi::FidAvSet** out, v
     question.add("stride", attr->stride);
     question.add("flags", attr->flags);
     question.add("comm_key_size", attr->comm_key_size);
-    if (attr->comm_key != nullptr && attr->comm_key_size != 0) {
-      const auto* const key = reinterpret_cast<const char*>(attr->comm_key);
-      question.add("comm_key", std::string_view(key, std::min(attr->comm_key_size, kCommKeyBytesMax)));
-    }
+    if (attr->comm_key != nullptr && attr->comm_key_size != 0)
+      question.add("comm_key", key_of(attr->comm_key, attr->comm_key_size));
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front, Subject::av, call, answer); r != 0) return r;
     auto shell = std::make_unique<AvSetShell>();

@@ -249,6 +249,7 @@ int join(Ep& ep, AvSet& set, ofi::Addr coll_addr, uint64_t flags, ofi::FidMc** o
     auto shell = std::make_unique<McShell>();
     Group& g = shell->of;
     g.lease = lease;
+    g.front = front;
     g.domain = ep.domain;
     g.fid = &shell->fid;
     g.ep = &ep;

@@ -32,6 +32,7 @@ struct AvSet : Object {
 
 // An endpoint's membership. The event queue's lock guards what its messages change: ep, joined, failed, refusal.
 struct Group : Object {
+  Front front{};  // of the domain, which may be closed before the group of a failed join
   Domain* domain = nullptr;
   ofi::FidMc* fid = nullptr;
   Ep* ep = nullptr;  // null: the join has failed, and the endpoint is closed
@@ -48,6 +49,9 @@ struct Group : Object {
 using AvSetShell = Shell<ofi::FidAvSet, AvSet>;
 using McShell = Shell<ofi::FidMc, Group>;
 
+inline const Front& front_of(const Group& group) noexcept {
+  return group.front;
+}
 inline AvSet& of(ofi::FidAvSet* fid) noexcept {
   return behind<AvSet, kClassAvSet>(fid);
 }

@@ -227,8 +227,8 @@ void helper_after_fork() {
 }
 
 Helper& Helper::of_process() noexcept {
-  static Helper helper;
-  return helper;
+  static Helper* const helper = new Helper;  // no destructor: threads of groups may ask while the process exits
+  return *helper;
 }
 
 bool Helper::connect(std::string* why) {

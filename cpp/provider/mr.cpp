@@ -234,7 +234,7 @@ int authorize(const Domain& d, const char* call, const ofi::MrAttr& a, uint64_t 
     question.add("av", out->av->lease);
     question.add("src_addr", key.src_addr);
   } else if (a.auth_key != nullptr && !d.av_auth_key) {
-    question.add("key", std::string_view(reinterpret_cast<const char*>(a.auth_key), a.auth_key_size));
+    question.add("key", key_of(a.auth_key, a.auth_key_size));
   }
   const Record answer = Helper::of_process().ask(question);
   if (const int r = refused(d.fabric->front, Subject::mr, call, answer); r != 0) return r;

@@ -374,6 +374,13 @@ extern ofi::CollectiveOps g_collective_ops;
 
 constexpr uint64_t kAuthKeyFlag = uint64_t{1} << 57;  // FI_AUTH_KEY
 
+// The bytes of a key for the policy, which refuses a size that is wrong: a key of such a size (FI_AV_AUTH_KEY is one)
+// is not read.
+inline std::string_view key_of(const void* key, size_t size) noexcept {
+  constexpr size_t kMost = 256;
+  return {static_cast<const char*>(key), size <= kMost ? size : 0};
+}
+
 // Writes an address in the applications' form; returns its length.
 constexpr size_t kAddressBytesMax = 128;
 size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char (&out)[kAddressBytesMax],

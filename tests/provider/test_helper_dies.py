@@ -53,18 +53,19 @@ def kill_helpers(run: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def program(programs: Path, tmp_path: Path, provider: str, **limits: int) -> Iterator[tuple[Far, dict[str, str]]]:
-    """The program helper_dies, with a helper of its own; on cxi under a service with these limits."""
+def program(
+    programs: Path, tmp_path: Path, provider: str, *more: str, name: str = "helper_dies"
+) -> Iterator[tuple[Far, dict[str, str]]]:
+    """A program with a helper of its own; on cxi it gets a service."""
     (tmp_path / "run").mkdir(mode=0o700)
-    more = support.registry(tmp_path) | {"XDG_RUNTIME_DIR": str(tmp_path / "run")}
-    env = support.environment(provider, support.MPICH, FI_LOG_LEVEL="warn", **more)
+    variables = support.registry(tmp_path) | {"XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    env = support.environment(provider, support.MPICH, FI_LOG_LEVEL="warn", **variables)
     service = "0"
     if provider == "cxi":
-        words = [word for name, most in limits.items() for word in ("--limit", f"{name}={most}")]
-        command = [env["WEFT_PYTHON"], "-m", "weft", "service", "create", "--vni", "7-11", *words]
+        command = [env["WEFT_PYTHON"], "-m", "weft", "service", "create", "--vni", "7-11"]
         service = patience.run(command, support.PROGRAM_S, check=True, env=env).stdout.strip()
-    path = str(support.compiled("helper_dies", programs, support.MPICH))
-    found = Far([path, provider, service], env, tmp_path / "stderr")
+    path = str(support.compiled(name, programs, support.MPICH))
+    found = Far([path, provider, service, *more], env, tmp_path / "stderr")
     try:
         yield found, env
     finally:
@@ -101,6 +102,19 @@ def test_program_goes_on_when_every_helper_is_killed(programs: Path, tmp_path: P
             kill_helpers(tmp_path / "run")
             one.tell("\n")
         assert said + one.ended() == SAID, one.said()
+
+
+@pytest.mark.parametrize("kills", [False, True], ids=["one helper", "five helpers"])
+def test_peers_with_keys_keep_their_numbers(
+    programs: Path, tmp_path: Path, provider: str, seed: int, kills: bool
+) -> None:
+    with program(programs, tmp_path, provider, str(seed % 2**31), name="keys_many") as (one, _):
+        for _ in range(5):
+            assert one.line() == "a hundred\n", one.said()
+            if kills:
+                kill_helpers(tmp_path / "run")
+            one.tell("\n")
+        assert one.ended() == "closed\n", one.said()
 
 
 def in_use(env: dict[str, str]) -> dict[str, int]:

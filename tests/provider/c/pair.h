@@ -138,7 +138,7 @@ static inline uint64_t place(void* buf, size_t offset) {
   return info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)buf + offset : offset;
 }
 
-static void end(void) {
+static inline void end(void) {
   for (int i = 0; i < 2; ++i) {
     MUST(fi_close(&sides[i].ep->fid));
     MUST(fi_close(&sides[i].av->fid));
