@@ -96,12 +96,13 @@ inline bool MessageSender::may_credit(const Flow& flow, const SendArgs& args, ui
   Route& route = *flow.route;
   link::Peer& peer = *route.peer;
   Status s;
-  if (peer.takes_briefs && !tx_.model().counts()) [[likely]] {
+  if (peer.takes_briefs) [[likely]] {
     wire::Brief b;
     b.ep_index = static_cast<uint16_t>(route.ep_index);
     const bool has_data = (flags & flag::kRemoteCqData) != 0;
     const size_t at = has_data ? wire::kBriefDataBytes : 0;
-    b.flags = static_cast<uint8_t>((tagged ? wire::kMessageTagged : 0) | (has_data ? wire::kMessageHasData : 0));
+    b.flags = static_cast<uint8_t>((tagged ? wire::kMessageTagged : 0) | (has_data ? wire::kMessageHasData : 0) |
+                                   (tx_.model().counts() ? wire::kBriefCounted : 0));
     b.rest = static_cast<uint8_t>(at + bytes.size());
     b.sender = flow.sender;
     b.tag = tag;

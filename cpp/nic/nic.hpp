@@ -319,6 +319,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   [[nodiscard]] bool must_look_again() const noexcept;
   size_t look_at_pages() noexcept;
   [[nodiscard]] bool is_cut_off(const wire::Frame& frame) noexcept;
+  [[nodiscard]] bool is_cut_off(uint32_t ep_index) noexcept;
   // Counts an access that frames of an initiator asked for.
   void count_served(const wire::Frame& frame, bool counts, uint64_t bytes) noexcept;
   // Gives the domain its number, activity word and operation numbers. Throws ENOSPC.

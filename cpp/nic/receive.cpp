@@ -82,7 +82,8 @@ void Nic::on_brief(link::Peer& peer, const wire::BriefView& brief) {
   const bool waits = !owed_.empty() && must_follow(peer);  // behind deferred frames
   RxPort* const port = port_of(brief.head.ep_index, brief.head.ep_generation);
   if (port == nullptr || waits ||
-      (table().ep(brief.head.ep_index).flags.load(std::memory_order_relaxed) & mem::kEpConnected) != 0) [[unlikely]] {
+      (table().ep(brief.head.ep_index).flags.load(std::memory_order_relaxed) & mem::kEpConnected) != 0 ||
+      ((brief.head.flags & wire::kBriefCounted) != 0 && is_cut_off(brief.head.ep_index))) [[unlikely]] {
     on_brief_as_frame(peer, brief);
     return;
   }
@@ -102,7 +103,8 @@ void Nic::on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief) {
   const auto source = port->context().source_of_flow(peer.number, brief.head.sender);
   wire::Frame f;
   f.kind = wire::FrameKind::message;
-  f.flags = brief.head.flags | wire::kMessageCredited;
+  f.flags = wire::message_flags(brief.head.flags) | wire::kMessageCredited;
+  f.traffic = (brief.head.flags & wire::kBriefCounted) != 0 ? traffic::kCounted : uint8_t{0};
   f.payload_length = static_cast<uint32_t>(brief.payload.size());
   f.ep_index = brief.head.ep_index;
   f.ep_generation = brief.head.ep_generation;

@@ -59,7 +59,7 @@ RxMessage RxContext::message_of(uint64_t peer, const Sender& from, const wire::B
   m.tag = brief.head.tag;
   m.data = brief.data;
   m.length = brief.payload.size();
-  m.flags = brief.head.flags | rx_flag::kCredited;
+  m.flags = wire::message_flags(brief.head.flags) | rx_flag::kCredited;
   return m;
 }
 

@@ -375,10 +375,13 @@ Status Nic::announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame
 
 // True if the link of the frame's target NIC is down.
 bool Nic::is_cut_off(const wire::Frame& frame) noexcept {
-  if (frame.traffic == 0 || frame.ep_index >= mem::kEpCountMax) [[likely]]
-    return false;
+  return frame.traffic != 0 && frame.ep_index < mem::kEpCountMax && is_cut_off(frame.ep_index);
+}
+
+// The same of the NIC of an endpoint.
+bool Nic::is_cut_off(uint32_t ep_index) noexcept {
   try {
-    return telemetry_.of(mem::load_relaxed(table().ep(frame.ep_index).address.nic)).link_down();
+    return telemetry_.of(mem::load_relaxed(table().ep(ep_index).address.nic)).link_down();
   } catch (const std::exception&) {  // no memory for a page
     return false;
   }

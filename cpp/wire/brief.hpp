@@ -14,11 +14,18 @@
 
 namespace weft::wire {
 
-constexpr uint8_t kBriefFlagsMask = kMessageTagged | kMessageHasData;
+// The message crosses a fabric whose devices count, so the receiver looks whether its device's link is down.
+constexpr uint8_t kBriefCounted = 128;
+constexpr uint8_t kBriefFlagsMask = kMessageTagged | kMessageHasData | kBriefCounted;
+
+// The flags that the message has in every form.
+constexpr uint8_t message_flags(uint8_t brief_flags) noexcept {
+  return brief_flags & (kMessageTagged | kMessageHasData);
+}
 
 struct Brief {
   uint16_t ep_index = 0;  // target endpoint's slot, and its generation
-  uint8_t flags = 0;      // of a message
+  uint8_t flags = 0;      // of a message, and kBriefCounted
   uint8_t rest = 0;       // bytes behind these: data and payload
   uint32_t sender = 0;    // the receiver's number of the flow
   uint64_t tag = 0;

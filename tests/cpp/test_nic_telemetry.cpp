@@ -1,7 +1,7 @@
 // tests/cpp/test_nic_telemetry.cpp: what NICs count for operators, over every path; operations held by FI_MORE.
 #include <fcntl.h>
 
-#include "fabric.hpp"
+#include "messaging.hpp"
 #include "nic/telemetry.hpp"
 
 namespace {
@@ -141,6 +141,42 @@ BOOST_AUTO_TEST_CASE(test_telemetry_counts_flushes_pcie_atomics_and_hrp_acks) {
     BOOST_TEST(c.add(kPcie, AtomicFamily::fetch) == 0);
     BOOST_TEST(c.at(Telemetry::cpu_fetch_amo) == 1U);
     BOOST_TEST(c.at(Telemetry::flush) == 1U);
+  }
+}
+
+// The initiator's NIC has another page for the target's device, so only the target knows of its link.
+BOOST_AUTO_TEST_CASE(test_short_message_to_a_device_whose_link_is_down_does_not_arrive) {
+  for (const Path path : {Path::direct, Path::strict}) {
+    BOOST_TEST_CONTEXT(name_of(path)) {
+      PairConfig config = message_pair(path);
+      config.a.ep.traffic = rules();
+      config.b.domain.nic = kNicB;
+      Pair pair(config);
+      const UniqueFd fd = make_memfd("telemetry of a test", TelemetryPage::kBytes);
+      pair.b->nic().telemetry().attach(kNicB, fd.get());
+      uint64_t out = 5, in = 0;
+      const auto pass = [&] {
+        BOOST_REQUIRE((receive(*pair.b->ep, &in, sizeof(in)).refusal == Refusal::none));
+        BOOST_REQUIRE((send(*pair.a->ep, pair.dest, &out, sizeof(out)).refusal == Refusal::none));
+        BOOST_TEST(pair.wait(pair.a.get()).error == 0);
+      };
+      for (; out < 10; ++out) {  // the first message has an answer, which brings credits
+        pass();
+        BOOST_TEST(pair.wait(pair.b.get()).error == 0);
+        BOOST_TEST(in == out);
+      }
+      pair.b->nic().telemetry().of(kNicB).down.store(1);
+      if (path == Path::direct) {
+        pass();  // with a credit: nobody waits for an answer
+      } else {
+        BOOST_REQUIRE((receive(*pair.b->ep, &in, sizeof(in)).refusal == Refusal::none));
+        BOOST_REQUIRE((send(*pair.a->ep, pair.dest, &out, sizeof(out)).refusal == Refusal::none));
+        (void)pair.wait(pair.a.get());
+      }
+      for (int i = 0; i < 20; ++i) pair.poll();
+      BOOST_TEST(!try_completion(*pair.b));
+      BOOST_TEST(in == 9U);
+    }
   }
 }
 

@@ -135,6 +135,7 @@ BOOST_AUTO_TEST_CASE(test_brief_has_its_bytes_and_lies_are_refused) {
     return !parse_brief(in).has_value();
   };
   BOOST_TEST(!refuses(kMessageTagged, 0, 0));
+  BOOST_TEST(!refuses(kMessageTagged | kBriefCounted, 0, 0));
   BOOST_TEST(!refuses(0, kInlinePayloadMax, kInlinePayloadMax));
   BOOST_TEST(!refuses(kMessageHasData, kBriefRestMax, kBriefRestMax));
   BOOST_TEST(refuses(0, kInlinePayloadMax + 1, kInlinePayloadMax + 1));
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(test_brief_has_its_bytes_and_lies_are_refused) {
   BOOST_TEST(refuses(0, 9, 8));
   BOOST_TEST(refuses(kMessageHasData, 7, 7));
   for (const uint8_t flag :
-       {kMessageRendezvous, kMessageCredited, kMessageFirst, kMessageUnordered, kMessageWantsMatch, uint8_t{128}}) {
+       {kMessageRendezvous, kMessageCredited, kMessageFirst, kMessageUnordered, kMessageWantsMatch}) {
     BOOST_TEST(refuses(flag, 0, 0));
   }
 }
@@ -309,7 +310,7 @@ Hello example_hello() {
 }
 
 constexpr unsigned char kHelloBytes[120] = {
-    'W',  'E',  'F',  'T',  0x07, 0x00, 0x02, 0x01,                                                  // magic .. flags
+    'W',  'E',  'F',  'T',  0x08, 0x00, 0x02, 0x01,                                                  // magic .. flags
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // uuid
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x00, 0x00, 0x11, 0x12, 0x13, 0x14,  // address, id
     0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x02, 0x00, 0x00, 0x00, 0x41, 0x42, 0x43, 0x44,  // ep .. slots
