@@ -49,16 +49,18 @@ constexpr const char* name_of(Over over) {
   return kNames[static_cast<size_t>(over)];
 }
 
-// `count` members. self: endpoints of one NIC; otherwise a NIC each, without engine threads.
+// `count` members. self: endpoints of one NIC; otherwise a NIC each, without engine threads. pid: of the first
+// endpoint.
 class Members {
  public:
-  explicit Members(uint32_t count, Over over = Over::self, bool engine = false) {
+  explicit Members(uint32_t count, Over over = Over::self, bool engine = false, std::optional<uint32_t> pid = {}) {
     for (uint32_t i = 0; i < count; ++i) {
       SideConfig c;
       c.host.engine_thread = engine;
       c.host.shm_link = over != Over::tcp;
       c.host.shm.strict = over == Over::strict;
       c.listen = over == Over::tcp;
+      if (pid) c.pid = *pid + i;
       if (over == Over::self && i != 0) c.shared = sides[0]->host;
       sides.push_back(std::make_unique<Side>(c));
     }

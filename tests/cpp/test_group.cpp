@@ -437,6 +437,22 @@ BOOST_AUTO_TEST_CASE(test_an_endpoint_that_closes_without_joining_fails_the_join
   }
 }
 
+// The frame of a member is under way as the endpoint closes: the answer has no endpoint as its source.
+BOOST_AUTO_TEST_CASE(test_a_call_that_meets_a_closed_endpoint_fails_the_join) {
+  for (const Over over : {Over::shm, Over::strict}) {
+    BOOST_TEST_CONTEXT("over " << name_of(over)) {
+      Members m(3, over, false, 300);
+      m.join_all();  // they know each other now
+      for (const auto& group : m.groups) group->close();
+      for (int n = 0; n < 2000; ++n) m.progress();
+      m.join(1);  // calls 0, its parent, which has not read the call when it closes
+      m.sides[0]->ep->close();
+      BOOST_TEST_REQUIRE(m.await([&] { return m.groups[1]->look().state == GroupState::broken; }), m.states());
+      BOOST_TEST(m.groups[1]->look().lost == 0u);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(test_a_member_that_joins_after_the_failure_fails_too) {
   for (const Over over : {Over::self, Over::shm, Over::tcp}) {
     for (const bool removed : {false, true}) {
