@@ -66,7 +66,7 @@ std::string names_of(const nic::OpRules& rules, uint64_t flags) {
 }
 
 std::string queue_full(const nic::Endpoint& ep, const Why& why, bool held_back) {
-  const nic::CompletionQueue* cq = ep.tx_cq();
+  const nic::CompletionQueue* cq = ep.queue();
   const bool of_cq = why.refusal == Refusal::cq_full && cq != nullptr;
   const std::string full = of_cq ? "completion queue full, " + number(cq->unread()) + " unread and " +
                                        number(cq->reserved()) + " under way of " + number(cq->capacity()) + " entries" +

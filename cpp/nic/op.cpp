@@ -15,6 +15,24 @@ namespace {
 
 constexpr uint64_t kLongSendBytes = uint64_t{64} << 10;  // sending an operation of this size takes about 10 us
 
+// No endpoint took the frames of an access: the access begins anew at the endpoint that has the address now. False: the
+// access has failed.
+bool begin_again(Op* op) noexcept {
+  if (op->status != Status::no_endpoint || !op->accesses() || op->asked_again) return false;
+  Op::Access& access = op->access();
+  if (op->kind == OpKind::atomic && access.remote.size() != 1) return false;  // the first ranges may have been updated
+  Route& route = *op->flow->route;
+  if (access.epoch == route.epoch) route.set_lost();  // otherwise the address has been resolved since
+  op->asked_again = true;
+  op->status = Status::ok;
+  op->submitted = op->counted = access.check_sent = false;
+  op->flow->end(class_of(op->kind));
+  op->peer = nullptr;
+  access.at_offset = access.at_total = access.at_remote = 0;
+  op->tx->domain()->wait_in_order(op);
+  return true;
+}
+
 }  // namespace
 
 Op* TxPort::make_op(OpKind kind, Flow& flow, bool wants, uint64_t flags, uint64_t context, uint64_t imm, uint64_t total,
@@ -315,24 +333,6 @@ bool TxPort::advance(Op* op) {
   return advance_frames(op);
 }
 
-// No endpoint took the frames of an access: the access begins anew at the endpoint that has the address now. False: the
-// access has failed.
-bool TxPort::begin_again(Op* op) noexcept {
-  if (op->status != Status::no_endpoint || !op->accesses() || op->asked_again) return false;
-  Op::Access& access = op->access();
-  if (op->kind == OpKind::atomic && access.remote.size() != 1) return false;  // the first ranges may have been updated
-  Route& route = *op->flow->route;
-  if (access.epoch == route.epoch) route.set_lost();  // otherwise the address has been resolved since
-  op->asked_again = true;
-  op->status = Status::ok;
-  op->submitted = op->counted = access.check_sent = false;
-  op->flow->end(class_of(op->kind));
-  op->peer = nullptr;
-  access.at_offset = access.at_total = access.at_remote = 0;
-  domain_->wait_in_order(op);
-  return true;
-}
-
 // The first frame of an operation goes out.
 void TxPort::begin_frames(Op* op) noexcept {
   if (op->counted) return;
@@ -528,7 +528,7 @@ void Nic::on_answer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& 
     domain->stop_waiting(op);  // the operation failed: do not send its remaining frames
     op->submitted = true;
   }
-  if (op->frames_out == 0 && op->submitted && !op->tx->begin_again(op)) op->tx->finish(op);
+  if (op->frames_out == 0 && op->submitted && !begin_again(op)) op->tx->finish(op);
   if (flow->waits()) domain->pump(*flow);
 }
 

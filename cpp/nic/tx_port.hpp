@@ -101,7 +101,6 @@ class TxPort {
   [[nodiscard]] const EndpointConfig& config() const noexcept { return config_; }
   [[nodiscard]] bool enabled() const noexcept { return state_ == State::enabled; }
   [[nodiscard]] bool closed() const noexcept { return state_ == State::closed; }
-  [[nodiscard]] const CompletionQueue* tx_cq() const noexcept { return tx_cq_.get(); }
   [[nodiscard]] EndpointTrace* trace() const noexcept { return trace_.get(); }
   [[nodiscard]] MessageSender& messages() noexcept { return messages_; }
   [[nodiscard]] CmPort& cm() noexcept { return cm_; }
@@ -156,7 +155,6 @@ class TxPort {
   uint64_t full_in_pass = 0;
 
   void begin_frames(Op* op) noexcept;  // the first frame of an operation goes out
-  bool begin_again(Op* op) noexcept;   // false: the operation, whose frames are answered, has failed
   [[nodiscard]] wire::Frame frame_of(const Op& op) const noexcept;
   static Status submit_request(Route& route, wire::Frame& frame, std::span<const std::byte> payload);
   // Makes an operation that pulls the rest of a message by frames. False: out of memory.
