@@ -10,6 +10,8 @@ refuses, or that keeps the tests from being collected, is no fault.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import os
 import random
 import shutil
@@ -35,6 +37,22 @@ _BUILD = ROOT / "build" / "faults"
 _LINKED = ("docs", "examples", "README.md", "CHANGELOG.md", "Makefile", "CMakeLists.txt", "cpp", "bench", "LICENSE")
 
 
+def _end_orphans() -> None:
+    """End what the tests began in sessions of their own: the programs are our children once their parents have ended."""
+    ours = str(os.getpid())
+    while True:
+        children = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                if stat.read_text().rpartition(")")[2].split()[1] == ours:
+                    children.append(int(stat.parent.name))
+        if not children:
+            return
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
 def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], seconds: float) -> tuple[int | None, str]:
     """Exit status (None: past the time limit) and the end of the output; nothing of the command is left running."""
     with tempfile.TemporaryFile() as out:
@@ -51,6 +69,7 @@ def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], second
                 except (ProcessLookupError, subprocess.TimeoutExpired):
                     pass
             process.wait()
+            _end_orphans()
         out.seek(max(out.tell() - 3000, 0))
         return status, out.read().decode(errors="replace")
 
@@ -204,6 +223,7 @@ def main() -> int:
     parser.add_argument("--room", help="only the faults of a room: the name of a list")
     parser.add_argument("--file", help="only the faults whose source file has this in its path")
     asked = parser.parse_args()
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER, for _end_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the tests that run, and removes the copy
     every = load()
     rotten = [words for fault in every if (words := fault.trouble())]
