@@ -38,7 +38,7 @@ _LINKED = ("docs", "examples", "README.md", "CHANGELOG.md", "Makefile", "CMakeLi
 
 
 def _end_orphans() -> None:
-    """End what the tests began in sessions of their own: the programs are our children once their parents have ended."""
+    """End what tests began in sessions of their own: our children, once the parents of these programs have ended."""
     ours = str(os.getpid())
     while True:
         children = []
