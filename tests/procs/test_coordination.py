@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -342,11 +343,15 @@ def test_waiter_sends_nothing_while_nothing_changes(crew: Crew, wait: str) -> No
     waiter.call(facts.begin, cells, wait, (2, 1), 9)
     owner.call(facts.frames_in_looks, 5)  # until the watch is there
     before = waiter.call(facts.frames)
-    served = [owner.call(facts.frames_in_looks, 5) for _ in range(3)]
-    assert min(served) == 0, served
-    renewals = 1 + sum(1 for frames in served if frames)
-    assert max(served) <= 4, served
-    assert waiter.call(facts.frames) - before <= 4 * renewals
+    begun, served = time.monotonic(), []
+    for _ in range(3):
+        served.append(owner.call(facts.frames_in_looks, 5))
+    frames = waiter.call(facts.frames) - before
+    renewals = 1 + int((time.monotonic() - begun) / 5)  # a busy machine looks later, and not all looks are within 5 s
+    assert frames <= 4 * renewals, served
+    assert sum(served) <= 4 * renewals, served
+    if renewals < len(served):
+        assert min(served) == 0, served
     owner.call(facts.write_locally, cells, (2, 1), 9)
     assert waiter.call(facts.finish, cells) == 9
 
