@@ -41,25 +41,22 @@ inline bool interpreter_ends() noexcept {
 }
 
 // Releases the GIL for a scope. While the interpreter shuts down, Python before 3.14 ends a thread that asks for the
-// GIL by unwinding its stack. A noexcept or catch (...) frame on that stack, and nanobind puts one around every
-// function, turns the unwinding into a crash. So a thread that returns during the shutdown sleeps here, as in Python
-// 3.14. Calls that wait for long are plain methods, not nanobind functions, because the shutdown may also begin while
-// PyEval_RestoreThread waits. The thread that runs the shutdown releases the GIL too, in destructors; `ends_` marks it,
-// and it continues.
+// GIL by unwinding its stack. That would run destructors, which drop Python objects, without the GIL, and end the
+// process at a noexcept or catch (...) frame. So the thread sleeps here until the process ends, as in Python 3.14.
 class ReleasedGil {
  public:
-  ReleasedGil()
-      : ends_(interpreter_ends()),
-        state_((assert(PyGILState_Check() && "the caller has the GIL"), PyEval_SaveThread())) {}
-  ~ReleasedGil() noexcept(false) {
-    while (!ends_ && interpreter_ends()) ::pause();
-    PyEval_RestoreThread(state_);
+  ReleasedGil() : state_((assert(PyGILState_Check() && "the caller has the GIL"), PyEval_SaveThread())) {}
+  ~ReleasedGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {  // the unwinding, which nothing else can be
+      for (;;) ::pause();
+    }
   }
   ReleasedGil(const ReleasedGil&) = delete;
   ReleasedGil& operator=(const ReleasedGil&) = delete;
 
  private:
-  bool ends_;
   PyThreadState* state_;
 };
 

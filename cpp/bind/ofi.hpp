@@ -71,7 +71,7 @@ class OfiReleased {
     ++handle_->calls;
     new (&released_) ReleasedGil;
   }
-  ~OfiReleased() noexcept(false) {
+  ~OfiReleased() {
     if (handle_ == nullptr) return;
     released_.~ReleasedGil();
     --handle_->calls;

@@ -129,7 +129,7 @@ void register_tcp(Module& m, Class<PyNic>& nic) {
   m.def(
       "has_vni",
       [](uint32_t number, uint16_t vni) {
-        const nb::gil_scoped_release released;
+        const ReleasedGil released;
         return link::has_vni(number, vni);
       },
       nb::arg("nic"), nb::arg("vni"),

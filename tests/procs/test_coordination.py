@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.patience import Patience
 from tests.procs import coordination_facts as facts
 from tests.procs.children import Child
 
@@ -341,7 +342,9 @@ def test_waiter_sends_nothing_while_nothing_changes(crew: Crew, wait: str) -> No
     cells = crew.array((4, 4), "i4")
     owner, waiter, _ = crew.children
     waiter.call(facts.begin, cells, wait, (2, 1), 9)
-    owner.call(facts.frames_in_looks, 5)  # until the watch is there
+    limit = Patience(30)
+    while owner.call(facts.frames_in_looks, 5):  # until the watch is there: the waiter looks by itself at first
+        assert not limit.over
     before = waiter.call(facts.frames)
     begun, served = time.monotonic(), []
     for _ in range(3):

@@ -101,6 +101,38 @@ def test_exit_with_waiting_threads_is_silent(engine: str) -> None:
         check(run(LIVE.format(seed=seed, threads=3, engine=engine), flags=("-W", "ignore"), WEFT_ENGINE=engine))
 
 
+RETURNING = """
+import atexit, os, random, threading, time
+numbers = [random.random() for _ in range(400_000)]
+atexit.register(numbers.sort)  # the last of the exit functions: the threads wait for the GIL, which it keeps
+import weft
+from weft.errors import TimedOut
+name = f"exit-{os.getpid()}"
+cells = weft.share(weft.zeros(4, "i8"), name)
+far = weft.attach(name)
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.05)  # the shutdown gives the GIL away
+slow = Slow()
+def waiter():
+    while True:
+        try:
+            far.wait_until(0, 9, timeout=0.001)
+        except TimedOut:
+            pass
+for _ in range(16):
+    threading.Thread(target=waiter, daemon=True).start()
+time.sleep(0.05)
+print("end")
+"""
+
+
+def test_exit_while_threads_return_from_their_waits_is_silent() -> None:
+    """The threads ask for the GIL while the interpreter ends, which Python before 3.14 answers by unwinding them."""
+    for _ in range(2):
+        check(run(RETURNING, WEFT_ISOLATION="strict"))
+
+
 SHUFFLES = """
 import gc, random, warnings
 import numpy as np
