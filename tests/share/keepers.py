@@ -26,7 +26,10 @@ def keeper_pid() -> int | None:
     if connection is None:
         return None
     with protocol.Link(connection) as link:
-        return int(link.call("hello")["pid"])
+        try:
+            return int(link.call("hello")["pid"])
+        except protocol.KeeperEnded:  # it was just ending
+            return None
 
 
 def is_alive(pid: int) -> bool:
