@@ -211,7 +211,8 @@ PostResult TxPort::post_untraced(const RmaArgs& asked) {
         complete(wants, args.context, completion_flags(args.kind, {}), total);
         return {Refusal::none, wants};
       case Moved::failed:
-        if (route.is_old()) break;                                // the address is resolved again
+        // The address is resolved again.
+        if (route.is_old()) break;
         if (!wants && tx_cq_->full()) return {Refusal::cq_full};  // no room for the operation's error
         fail(args.context, completion_flags(args.kind, {}), status,
              explain(*this, args.kind == OpKind::read ? "read" : "write", args.remote[0], route, status), total,
