@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 STRETCH_MAX = 20.0  # a hang must end on any machine
@@ -44,6 +45,23 @@ class Patience:
     @property
     def over(self) -> bool:
         return self.left() == 0.0
+
+
+def is_alive(pid: int) -> bool:
+    """False for a zombie whose other threads, and so its sockets, are gone: in a container nobody may collect it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" or int(fields[17]) > 1
+
+
+def wait_for_end(*pids: int, seconds: float = 60) -> None:
+    """Wait for processes that need not be our children. Raises AssertionError once the patience is used up."""
+    patience = Patience(seconds)
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert not patience.over, f"processes {alive} do not end"
+        time.sleep(0.002)
 
 
 def communicate(process: subprocess.Popen[Any], seconds: float, input: str | None = None) -> tuple[str, str]:

@@ -254,7 +254,7 @@ def test_killed_launcher_ends_processes_and_frees_resources(folder: Path) -> Non
         process.kill()
         process.wait()
         until(is_clean, "services of a killed launch are still there")
-        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "its processes live")
+        patience.wait_for_end(*pids)
     with launch.begin():
         assert len(list((folder / "launch").iterdir())) == 1  # the file of the dead launch is swept
 

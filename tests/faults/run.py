@@ -37,6 +37,19 @@ _BUILD = ROOT / "build" / "faults"
 _LINKED = ("docs", "examples", "README.md", "CHANGELOG.md", "Makefile", "CMakeLists.txt", "cpp", "bench", "LICENSE")
 
 
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the process ends within the time. Orphans that end meanwhile are collected, as init would."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            one = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if one is not None and one.si_pid != process.pid:
+                os.waitpid(one.si_pid, 0)
+                continue
+        time.sleep(0.02)
+    return process.poll() is not None
+
+
 def _end_orphans() -> None:
     """End what tests began in sessions of their own: our children, once the parents of these programs have ended."""
     ours = str(os.getpid())
@@ -58,16 +71,12 @@ def _run(command: Sequence[str | Path], where: Path, env: dict[str, str], second
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, cwd=where, env=env, stdout=out, stderr=out, start_new_session=True)
         try:
-            status: int | None = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = None
+            status = process.returncode if _ended(process, seconds) else None
         finally:
             for how in (signal.SIGTERM, signal.SIGKILL):  # ninja passes on the first: compilers have their own groups
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, how)
-                    process.wait(5)
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    pass
+                    _ended(process, 5)
             process.wait()
             _end_orphans()
         out.seek(max(out.tell() - 3000, 0))

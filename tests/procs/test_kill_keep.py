@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests import patience
 from tests.procs.victims import fork_victim
 from tests.share import keepers
 
@@ -137,7 +138,7 @@ def test_killed_keepers_leave_no_names(registry: Path, rng: random.Random, kill_
         os.waitpid(pid, 0)
         os.close(ready)
         if keeper is not None:
-            keepers.wait_for_end(keeper)
+            patience.wait_for_end(keeper)
         with weft.open() as node:
             number = present(node)  # of the next keeper, if the maker came so far: whole
             if number:

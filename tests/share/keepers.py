@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from pathlib import Path
 
-from tests.patience import Patience
+from tests.patience import wait_for_end
 
 import weft
 from weft.share.keeping import protocol
@@ -30,23 +28,6 @@ def keeper_pid() -> int | None:
             return int(link.call("hello")["pid"])
         except protocol.KeeperEnded:  # it was just ending
             return None
-
-
-def is_alive(pid: int) -> bool:
-    """False for a zombie whose other threads, and so its sockets, are gone: in a container nobody may collect it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in "ZX" or int(fields[17]) > 1
-
-
-def wait_for_end(pid: int, seconds: float = 60) -> None:
-    """Raises AssertionError if the process does not end."""
-    patience = Patience(seconds)
-    while is_alive(pid):
-        assert not patience.over, f"process {pid} does not end"
-        time.sleep(0.002)
 
 
 def kill(pid: int) -> None:

@@ -338,10 +338,10 @@ def test_keeper_ends_when_it_keeps_nothing(registry: Path, node: weft.Node, name
     assert pid is not None
     assert Path(f"/proc/{pid}/comm").read_text().strip() == "weft-keep"
     weft.forget(name("a"))
-    assert keepers.is_alive(pid)
+    assert patience.is_alive(pid)
     assert node.attach(name("b")).shape == (3,)
     weft.forget(name("b"))
-    keepers.wait_for_end(pid)
+    patience.wait_for_end(pid)
     assert sorted(path.suffix for path in (registry / "keep").iterdir()) == [".lock", ".place"]
     node.share(np.zeros(4), name("a"), keep=True)  # the next call starts another
     assert keepers.keeper_pid() != pid

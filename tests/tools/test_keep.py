@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.patience import run
+from tests.patience import run, wait_for_end
 from tests.share import keepers
 from tests.share.owner import Owner
 from tests.tools.conftest import Command
@@ -87,7 +87,7 @@ def test_rm_ends_a_kept_array(registry: Path, node: weft.Node, command: Command)
         t[0]
     ended = command("rm", "--json", second)
     assert json.loads(ended.out) == {"names": [{"name": second, "removed": True, "error": None}]}
-    keepers.wait_for_end(pid)
+    wait_for_end(pid)
 
 
 def test_rm_of_what_is_not_kept_fails_and_goes_on(registry: Path, node: weft.Node, command: Command) -> None:

@@ -25,7 +25,7 @@ from weft import fi
 from weft.providers.ofi import library as ofi_library
 
 from .test_perf import KEYS, LIMITS
-from .test_perf_ends import children_of, eventually, gone
+from .test_perf_ends import children_of
 from .test_pingpong import Server, client, table
 
 pytestmark = pytest.mark.procs
@@ -142,7 +142,7 @@ def test_perf_reports_a_second_process_that_was_killed(provider: str) -> None:
         _, err = communicate(process, S)
         assert process.returncode == 1
         assert "died: signal SIGKILL" in err
-        eventually(lambda: gone(child))
+        patience.wait_for_end(child)
     finally:
         process.kill()
         process.communicate()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,20 +24,6 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def eventually(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 class Running:
     """A `weft perf` that has printed its first row, with many rows left."""
 
@@ -57,7 +41,7 @@ class Running:
 
     def end(self) -> tuple[int, str]:
         _, errors = patience.communicate(self.process, 60)
-        eventually(lambda: all(gone(child) for child in self.children))
+        patience.wait_for_end(*self.children)
         return self.process.returncode, errors
 
     def __enter__(self) -> Running:

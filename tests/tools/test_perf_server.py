@@ -9,18 +9,26 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests import patience
 
 from .test_perf import COMMAND, check
-from .test_perf_ends import children_of, eventually, gone
+from .test_perf_ends import children_of
 
 pytestmark = pytest.mark.procs
 
 FEW = ("--ops", "write,inject_write", "--sizes", "8", "--seconds", "0.2")
+
+
+def eventually(happened: Callable[[], bool]) -> None:
+    left = patience.Patience(60)
+    while not happened():
+        assert not left.over
+        time.sleep(0.01)
 
 
 class Server:
@@ -131,7 +139,7 @@ def test_perf_client_reports_a_server_that_ended(server: Server) -> None:
         assert f"the process of the server '{server.name}'" in errors
         assert "was the server stopped?" in errors
         assert "Traceback" not in errors
-        eventually(lambda: all(gone(pid) for pid in measuring.targets))
+        patience.wait_for_end(*measuring.targets)
 
 
 def test_perf_killed_server_leaves_nothing_after_the_client_ends(server: Server) -> None:
@@ -141,7 +149,7 @@ def test_perf_killed_server_leaves_nothing_after_the_client_ends(server: Server)
         code, errors = measuring.end()
         assert code == 130
         assert "Traceback" not in errors
-        eventually(lambda: all(gone(pid) for pid in measuring.targets))
+        patience.wait_for_end(*measuring.targets)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -151,7 +159,7 @@ def test_perf_server_continues_after_a_client_ends(server: Server, number: signa
         code, errors = measuring.end()
         assert code == (130 if number == signal.SIGINT else -number)
         assert "Traceback" not in errors
-        eventually(lambda: all(gone(pid) for pid in measuring.targets))
+        patience.wait_for_end(*measuring.targets)
     assert server.process.poll() is None
 
 
