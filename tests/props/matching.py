@@ -210,7 +210,7 @@ class Program:
             endings += self.rules.arrive(m)
         self.sent[i] += len(messages)
         mark = Receive("mark", True, MARK, 0, self.sources[i], np.zeros(0, np.uint8))
-        self.receiver.ep.trecv(mark.room, None, mark.source, MARK, 0, "mark")
+        self._patiently(self.receiver.ep.trecv, mark.room, None, mark.source, MARK, 0, "mark")
         self.senders[i].send(messages)
         self.settle([*endings, Ending(mark, Message(0, mark.source, True, MARK, 0, 0))])
 
