@@ -155,8 +155,9 @@ failed:
 }
 
 constexpr size_t kShortMin = 4, kShortMax = 4096;
-// Copies kShortMin to kShortMax bytes without a record of the ranges; making that record takes longer than copying 256
-// bytes.
+constexpr size_t kLoopMin = 256, kLoopMax = 128 * 1024;  // beyond, the cache decides
+// Copies kShortMin bytes or more in a loop. It needs no record of the ranges; making that record takes longer than
+// copying 256 bytes.
 [[nodiscard]] bool copy_short(std::byte* to, const std::byte* from, size_t length) noexcept;
 
 // Atomic fetch-add of 8 bytes: *result = *target; *target += *operand. The target's pages must not fail.

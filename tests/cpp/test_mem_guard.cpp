@@ -107,9 +107,9 @@ BOOST_AUTO_TEST_CASE(test_guarded_copy_ends_at_a_page_that_fails) {
 }
 
 BOOST_AUTO_TEST_CASE(test_hot_copy_of_any_length_copies_each_byte_once) {
-  std::vector<std::byte> from(4608), to(4608);
+  std::vector<std::byte> from(200'000), to(200'000);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
-  for (size_t n = 0; n <= 4200; n = n < 1100 || n >= 4090 ? n + 1 : n + 37) {
+  for (size_t n = 0; n <= 140'000; n += n > 4200 ? 7919 : n < 1100 || n >= 4090 ? 1 : 37) {
     const size_t shift = n % 33;
     std::ranges::fill(to, std::byte{0xa5});
     BOOST_REQUIRE(mem::copy_guarded_hot(to.data() + shift, from.data() + 3 * shift, n));
@@ -310,15 +310,17 @@ BOOST_AUTO_TEST_CASE(test_hot_copy_ends_at_a_page_that_fails) {
 
 BOOST_AUTO_TEST_CASE(test_guarded_copy_survives_a_handler_installed_after_ours) {
   const Pages closed(Pages::closed);
-  const std::byte word[8] = {};
-  for (const bool kept : {false, true}) {
-    BOOST_TEST(signal_of([&] {
-                 install(SIGSEGV, report_and_raise, &g_replaced);
-                 if (kept) mem::keep_fault_handler();
-                 if (mem::copy_guarded(closed.at + 2 * kPage, word, 8)) ::_exit(1);
-                 if (g_calls != (kept ? 0 : 1)) ::_exit(2);
-                 if (mem::copy_guarded(closed.at + 2 * kPage, word, 8)) ::_exit(3);
-               }) == 0);
+  const std::vector<std::byte> mine(3 * kPage);
+  for (const size_t n : {size_t{8}, size_t{1000}, 3 * kPage}) {
+    for (const bool kept : {false, true}) {
+      BOOST_TEST(signal_of([&] {
+                   install(SIGSEGV, report_and_raise, &g_replaced);
+                   if (kept) mem::keep_fault_handler();
+                   if (mem::copy_guarded(closed.at + 2 * kPage, mine.data(), n)) ::_exit(1);
+                   if (g_calls != (kept ? 0 : 1)) ::_exit(2);
+                   if (mem::copy_guarded(closed.at + 2 * kPage, mine.data(), n)) ::_exit(3);
+                 }) == 0);
+    }
   }
 }
 
