@@ -1,5 +1,6 @@
 // cpp/call/atomic.cpp: the rules of fi_atomic(3)'s calls.
 #include <algorithm>
+#include <bit>
 
 #include "call/call.hpp"
 
@@ -51,11 +52,11 @@ Refusal check_list(const nic::Endpoint& ep, const Atomic& a, std::span<const Loc
 Refusal check_single(const nic::Endpoint& ep, Atomic& a, Why* why) {
   if (a.count == kAllElements) [[likely]] {
     const uint64_t available = (a.has_operand ? a.operand : a.result)[0].length;
-    if (available % a.size != 0) [[unlikely]] {
+    if ((available & (a.size - 1)) != 0) [[unlikely]] {
       why->what = ": give count, or a part of the buffer";
       return why->set(Refusal::part_element, available, 0);
     }
-    a.count = available / a.size;
+    a.count = available >> std::countr_zero(a.size);
   }
   if (a.count == 0) [[unlikely]] {
     why->what = "buffers";

@@ -38,10 +38,10 @@ PostResult TxPort::post_atomic(const AtomicArgs& args) {
           bool applied;
           {
             const mem::ElementTurn turn(route.translations[translation_of(range.key)].turns);
-            applied = apply_here(
-                *route.peer, args.op, args.datatype, there, args.operand.empty() ? nullptr : args.operand[0].iov_base,
-                args.compare.empty() ? nullptr : args.compare[0].iov_base,
-                args.result.empty() ? nullptr : args.result[0].iov_base, total / datatype_size(args.datatype));
+            applied = apply_here(*route.peer, args.op, args.datatype, there,
+                                 args.operand.empty() ? nullptr : args.operand[0].iov_base,
+                                 args.compare.empty() ? nullptr : args.compare[0].iov_base,
+                                 args.result.empty() ? nullptr : args.result[0].iov_base, total);
           }
           if (!applied) [[unlikely]] {
             // Fail instead of taking the long path: some elements may have been updated.

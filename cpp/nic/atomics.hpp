@@ -73,19 +73,23 @@ enum class AtomicWidth : uint8_t {
   locked,  // no CPU instruction: the caller must exclude others (a lock per region, or the owner executes it)
 };
 
-/// Bytes of one element; 0 for an unknown datatype.
+namespace detail {
+// By datatype. Outside the functions: a function's own table would be built on the stack by each call.
+inline constexpr uint8_t kSizes[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
+inline constexpr uint8_t kAlignments[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 4, 8, 16, 16, 16, 16, 2, 2, 1, 1};
+}  // namespace detail
+
+/// Bytes of one element, a power of two; 0 for an unknown datatype.
 [[nodiscard]] constexpr size_t datatype_size(Datatype datatype) noexcept {
-  constexpr uint8_t kSize[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
   const auto index = static_cast<size_t>(datatype);
-  return index < kDatatypeCount ? kSize[index] : 0;
+  return index < kDatatypeCount ? detail::kSizes[index] : 0;
 }
 
 /// The alignment that a target must have: natural for a scalar, its component's for a complex; 0 for an unknown
 /// datatype. A complex that has this but not its full size's alignment is `locked`.
 [[nodiscard]] constexpr size_t atomic_alignment(Datatype datatype) noexcept {
-  constexpr uint8_t kAlignment[kDatatypeCount] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 4, 8, 16, 16, 16, 16, 2, 2, 1, 1};
   const auto index = static_cast<size_t>(datatype);
-  return index < kDatatypeCount ? kAlignment[index] : 0;
+  return index < kDatatypeCount ? detail::kAlignments[index] : 0;
 }
 
 namespace detail {

@@ -81,14 +81,14 @@ auto Mover::copy_unlocked(Flow& flow, OpClass c, uint32_t slot, Copy&& copy) {
   return result;
 }
 
-// Executes an atomic on mapped memory in this thread; false: a page failed. One element of 4 or 8 bytes in a peer's
-// segment needs no guarded call (17 ns): a segment is sealed, so its pages stay, and instructions with fixups copy the
-// application's words.
+// Executes an atomic on `bytes` of mapped memory in this thread; false: a page failed. One element of 4 or 8 bytes in a
+// peer's segment needs no guarded call (17 ns): a segment is sealed, so its pages stay, and instructions with fixups
+// copy the application's words.
 [[gnu::always_inline]] inline bool apply_here(const link::Peer& peer, AtomicOp op, Datatype datatype, std::byte* target,
-                                              const void* operand, const void* compare, void* result, size_t count) {
+                                              const void* operand, const void* compare, void* result, size_t bytes) {
   const size_t size = datatype_size(datatype);
-  if (count != 1 || (size != 8 && size != 4) || peer.same_process) [[unlikely]]
-    return atomic_guarded(op, datatype, target, operand, compare, result, count);
+  if (bytes != size || (size != 8 && size != 4) || peer.same_process) [[unlikely]]
+    return atomic_guarded(op, datatype, target, operand, compare, result, bytes / size);
   if (op == AtomicOp::sum && (datatype == Datatype::int64 || datatype == Datatype::uint64)) [[likely]] {
     bool possible;
     const bool done = mem::add_guarded_hot(target, operand, result, &possible);

@@ -261,7 +261,7 @@ Mover::Moved Mover::update(Route& route, const AtomicArgs& args, uint64_t total,
         result = args.result.empty() ? nullptr : result_room;
       }
       if (*status == Status::ok &&
-          !apply_here(peer, args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run / size)) {
+          !apply_here(peer, args.op, args.datatype, pieces[i].pointer + offset, operand, compare, result, run)) {
         *status = Status::fault;
       }
       if (*status == Status::ok && result == result_room) *status = scatter(args.result, done, result_room, size);

@@ -6,6 +6,7 @@
 // HOT (8 bytes): no system call, no allocation, one lock. Lines touched as by post_one() (rma.cpp), less those of the
 // completion queue. Benchmark: bench/bench_elements.py.
 #include <algorithm>
+#include <bit>
 #include <new>
 
 #include "nic/fast.inl"
@@ -156,10 +157,11 @@ Updated TxPort::update_now(const Update& update, uint64_t dest, uint64_t addr, u
   const uint64_t size = datatype_size(update.datatype);
   const uint32_t want = want_of(update.family, update.op);
   const auto at = [&](auto* list, uint64_t element) { return list != nullptr ? list + element * size : nullptr; };
+  const uint64_t most = kUpdateBytesPerHold >> std::countr_zero(size);  // a division would cost as much as the update
   uint64_t done = 0;
   bool in_blocks = update.family == AtomicFamily::base;
   while (done < update.count) {
-    uint64_t n = std::min(update.count - done, kUpdateBytesPerHold / size);
+    uint64_t n = std::min(update.count - done, most);
     const DomainLock guard(domain_);
     Flow* flow;
     std::byte* const there = reach_now(OpClass::atomic, dest, key, addr + done * size, n * size, want, &flow);
@@ -184,7 +186,7 @@ Updated TxPort::update_now(const Update& update, uint64_t dest, uint64_t addr, u
     if (!updated) {
       const mem::ElementTurn turn(slot);
       if (!apply_here(*flow->route->peer, update.op, update.datatype, there, at(update.operand, done),
-                      at(update.compare, done), at(update.result, done), n)) [[unlikely]] {
+                      at(update.compare, done), at(update.result, done), n * size)) [[unlikely]] {
         return {done, true};
       }
     }
@@ -232,7 +234,7 @@ Updated TxPort::update_rows_now(const Update& update, const Rows& rows, uint64_t
         break;
       }
       fault = !apply_here(peer, update.op, update.datatype, there, rows.local + done * rows.local_step, nullptr,
-                          nullptr, n);
+                          nullptr, rows.bytes);
       if (fault) [[unlikely]]
         break;
     }

@@ -51,7 +51,7 @@ class CompletionQueue {
   // capacity if need be. Call before the queue is used.
   void fill_by_entries() noexcept { promised_max_ = kOverflowMax; }
   // HOT (requires the domain's lock): room for one more success, besides those reserved by operations under way.
-  [[nodiscard]] bool has_room() const noexcept {
+  [[nodiscard, gnu::always_inline]] bool has_room() const noexcept {
     const uint32_t unread = count_ + count_overflow_;
     return unread + reserved_ < promised_max_ && unread + unacked_ < capacity_ && !overrun;
   }
@@ -131,8 +131,8 @@ class CompletionQueue {
   std::vector<uint64_t> take_contexts();
   // The address vector ends: finds the senders of waiting entries now.
   void forget_sources(const AddressVector* sources) noexcept;
-  // Adds a local completion, which has no source address.
-  void push_local(uint64_t context, uint64_t flags, uint64_t len) noexcept {
+  // HOT. Adds a local completion, which has no source address. Inlined by force, as admits(): a call costs a put 2 ns.
+  [[gnu::always_inline]] void push_local(uint64_t context, uint64_t flags, uint64_t len) noexcept {
     if (count_ <= mask_ && count_overflow_ == 0) [[likely]] {
       CqEntry& e = ring_[(head_ + count_) & mask_];
       e.context = context;
@@ -263,7 +263,7 @@ class CompletionQueue {
 };
 
 // HOT. True if there is a queue, with room for the completion of a new operation if the operation wants one.
-[[nodiscard]] inline bool admits(const CompletionQueue* cq, bool wants) noexcept {
+[[nodiscard, gnu::always_inline]] inline bool admits(const CompletionQueue* cq, bool wants) noexcept {
   return cq != nullptr && (!wants || cq->has_room());
 }
 
