@@ -138,7 +138,8 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
              !holds_objects(reinterpret_cast<PyArrayObject*>(obj))) {
     auto* array = reinterpret_cast<PyArrayObject*>(obj);
     data = static_cast<std::byte*>(PyArray_DATA(array));
-    length = static_cast<size_t>(PyArray_NBYTES(array));
+    length = static_cast<size_t>(PyArray_ITEMSIZE(array));
+    for (int i = 0; i < PyArray_NDIM(array); ++i) length *= static_cast<size_t>(PyArray_DIM(array, i));
     readonly = !PyArray_ISWRITEABLE(array);
     owner = obj;
   } else if (PyBytes_CheckExact(obj)) {

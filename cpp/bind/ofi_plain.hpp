@@ -14,9 +14,6 @@
 #include "bind/params.hpp"
 
 #include <numpy/arrayobject.h>
-#if PY_VERSION_HEX < 0x030b0000
-#include <longintrepr.h>
-#endif
 
 #include <string_view>
 
@@ -27,37 +24,7 @@ extern PyTypeObject* g_ndarray;  // buffer.cpp; null until NumPy is imported
 // A number of an exact int. False: not such an int, or outside 0 to 2**64 - 1. Wide: it is mostly above 2**30.
 template <bool Wide = false>
 [[gnu::always_inline]] inline bool plain_number(PyObject* o, uint64_t* out) {
-#if PYLONG_BITS_IN_DIGIT == 30 && PY_VERSION_HEX < 0x030f0000
-  if (!PyLong_CheckExact(o)) [[unlikely]]
-    return false;
-#if PY_VERSION_HEX < 0x030c0000
-  const auto size = static_cast<size_t>(Py_SIZE(o));  // negative if the number is negative
-  const digit* digits = reinterpret_cast<PyLongObject*>(o)->ob_digit;
-#else
-  constexpr uintptr_t kNegative = 2, kSizeShift = 3;  // of lv_tag: 3.12 to 3.14
-  const uintptr_t tag = reinterpret_cast<PyLongObject*>(o)->long_value.lv_tag;
-  if ((tag & kNegative) != 0) [[unlikely]]
-    return false;
-  const size_t size = tag >> kSizeShift;
-  const digit* digits = reinterpret_cast<PyLongObject*>(o)->long_value.ob_digit;
-#endif
-  if (__builtin_expect_with_probability(size <= 1, !Wide, 0.9)) {
-    *out = size == 0 ? 0 : digits[0];
-    return true;
-  }
-  *out = digits[0] | uint64_t{digits[1]} << 30;
-  if (size == 2) [[likely]]
-    return true;
-  if (size > 3 || digits[2] >= 16) return false;
-  *out |= uint64_t{digits[2]} << 60;
-  return true;
-#else
-  if (!PyLong_CheckExact(o)) return false;
-  *out = PyLong_AsUnsignedLongLong(o);
-  if (*out != ~uint64_t{0} || PyErr_Occurred() == nullptr) return true;
-  PyErr_Clear();
-  return false;
-#endif
+  return PyLong_CheckExact(o) && int_number<Wide>(o, out);
 }
 
 // The memory of an exact NumPy array without Python objects, or of bytes where nothing is written to them.
