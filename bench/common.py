@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -127,6 +129,23 @@ def two_processes(nbytes: int, **env: str) -> Iterator[tuple[Side, Target, int]]
             yield side, target, peer
     finally:
         os.sched_setaffinity(0, cores)
+
+
+def python_calls() -> Any:
+    """The module of peers/python_calls.c, compiled for this process; None where there is no compiler or no header."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    with tempfile.TemporaryDirectory() as folder:
+        made = f"{folder}/python_calls.so"
+        command = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{sysconfig.get_paths()['include']}", "-o", made]
+        source = str(HERE / "peers" / "python_calls.c")
+        if compiler is None or subprocess.run([compiler, *command, source], check=False).returncode != 0:
+            return None
+        spec = importlib.util.spec_from_file_location("python_calls", made)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module
 
 
 # ---- other libraries -----------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 // bench/cpp/local.cpp: the data path between processes of a host, and the units below it.
 #include "nic/atomics.hpp"
 #include "ring/mpsc.hpp"
+
+#include <thread>
+
 #include "sides.hpp"
 
 namespace weft::bench {
@@ -227,6 +230,86 @@ void bench_fetch_add() {
       });
   add({"fetch-add int64, completions read by 64", "ns", ours.median / 64, ours.p99 / 64, "lock xadd, same cell",
        bare.median / 64, "<= 20 ns", ours.median / 64 <= 20});
+}
+
+// Fetch-adds of several threads, each on a word of its own: of one domain, which has one lock; of a domain each.
+void bench_threads() {
+  Fabric f;
+  constexpr int kMost = 4;
+  std::vector<std::unique_ptr<nic::Domain>> domains;
+  std::vector<std::shared_ptr<nic::Endpoint>> shared, own;
+  std::vector<uint64_t> dests;
+  nic::EndpointConfig config;
+  config.caps = flag::kRma | flag::kAtomic | flag::kRead | flag::kWrite | flag::kRemoteRead | flag::kRemoteWrite;
+  for (int i = 0; i < kMost; ++i) {
+    shared.push_back(f.side.endpoint(flag::kSend | flag::kSelectiveCompletion));
+    domains.push_back(std::make_unique<nic::Domain>(&f.side.host->nic(), nic::DomainConfig{}));
+    auto av = std::make_shared<nic::AddressVector>(domains.back().get());
+    dests.push_back(av->insert(f.told.address));
+    own.push_back(domains.back()->make_endpoint(config));
+    own.back()->bind_cq(std::make_shared<nic::CompletionQueue>(64), flag::kSend | flag::kSelectiveCompletion);
+    own.back()->bind_av(av);
+    own.back()->enable(0, {});
+  }
+  // Operations a microsecond of `count` threads together; the best of several goes.
+  const auto rate = [&](int count, const std::function<void(int)>& one) {
+    constexpr int kTurns = 200'000;
+    double best = 0;
+    for (int go = 0; go < 7; ++go) {
+      std::atomic<int> ready{0};
+      std::vector<std::thread> threads;
+      std::vector<double> began(static_cast<size_t>(count)), ended(began);
+      for (int i = 0; i < count; ++i) {
+        threads.emplace_back([&, i] {
+          const auto at = static_cast<size_t>(i);
+          one(i);
+          ready.fetch_add(1);
+          poll_word([&] { return ready.load() == count; });
+          began[at] = now_ns();
+          for (int k = 0; k < kTurns; ++k) one(i);
+          ended[at] = now_ns();
+        });
+      }
+      for (std::thread& t : threads) t.join();
+      best =
+          std::max(best, 1e3 * kTurns * count / (*std::ranges::max_element(ended) - *std::ranges::min_element(began)));
+    }
+    return best;
+  };
+  const auto add_of = [&](const std::shared_ptr<nic::Endpoint>& ep, uint64_t dest, int i) {
+    int64_t one = 1, old = 0;
+    const iovec operand{&one, 8}, result{&old, 8};
+    const wire::RmaRange range{static_cast<uint64_t>(64 * (i + 1)), 8, kKey};
+    nic::AtomicArgs args;
+    args.dest = dest;
+    args.family = nic::AtomicFamily::fetch;
+    args.op = nic::AtomicOp::sum;
+    args.datatype = nic::Datatype::int64;
+    args.operand = {&operand, 1};
+    args.result = {&result, 1};
+    args.remote = {&range, 1};
+    args.inject_call = true;
+    if (ep->post_atomic(args).refusal != nic::Refusal::none) die("a refusal");
+  };
+  for (int i = 0; i < kMost; ++i) {  // connected
+    add_of(own[i], dests[i], i);
+    add_of(shared[i], f.dest, i);
+    while (own[i]->outstanding() + shared[i]->outstanding() != 0) f.side.host->nic().poll_from_app();
+  }
+  std::atomic<int64_t> words[kMost][8] = {};
+  double alone[3] = {};
+  for (const int count : {1, 2, kMost}) {
+    const auto of = std::to_string(count) + (count == 1 ? " thread" : " threads");
+    const double figures[] = {rate(count, [&](int i) { words[i][0].fetch_add(1); }),
+                              rate(count, [&](int i) { add_of(own[i], dests[i], i); }),
+                              rate(count, [&](int i) { add_of(shared[i], f.dest, i); })};
+    if (count == 1) std::ranges::copy(figures, alone);
+    add({"fetch-adds, a domain each, " + of, "/us", figures[1], figures[1], "of one thread", alone[1], {}, true});
+    add({"fetch-adds, one domain, " + of, "/us", figures[2], figures[2], "of one thread", alone[2], {}, true});
+    add({"bare locked adds, " + of, "/us", figures[0], figures[0], "of one thread", alone[0], {}, true});
+  }
+  for (const auto& ep : shared) ep->close();
+  for (const auto& ep : own) ep->close();
 }
 
 void bench_units() {

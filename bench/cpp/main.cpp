@@ -17,21 +17,14 @@ struct Bench {
   void (*run)();
 };
 constexpr Bench kBenches[] = {
-    {"put8", bench_put8},
-    {"ping", bench_ping},
-    {"tcp", bench_tcp},
-    {"copy", bench_copy},
-    {"foreign", bench_foreign},
-    {"ring", bench_ring},
-    {"vectored", bench_vectored},
-    {"fetch_add", bench_fetch_add},
-    {"registration", bench_registration},
-    {"cache", bench_cache},
-    {"oversubscribed", bench_oversubscribed},
-    {"units", bench_units},
-    {"match", bench_match},
-    {"messages", bench_messages},
-    {"trigger", bench_trigger},
+    {"put8", bench_put8},         {"ping", bench_ping},
+    {"tcp", bench_tcp},           {"copy", bench_copy},
+    {"foreign", bench_foreign},   {"ring", bench_ring},
+    {"vectored", bench_vectored}, {"fetch_add", bench_fetch_add},
+    {"threads", bench_threads},   {"registration", bench_registration},
+    {"cache", bench_cache},       {"oversubscribed", bench_oversubscribed},
+    {"units", bench_units},       {"match", bench_match},
+    {"messages", bench_messages}, {"trigger", bench_trigger},
 };
 
 }  // namespace

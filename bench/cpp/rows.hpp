@@ -133,6 +133,7 @@ void bench_foreign();
 void bench_ring();
 void bench_vectored();
 void bench_fetch_add();
+void bench_threads();
 void bench_registration();
 void bench_cache();
 void bench_oversubscribed();

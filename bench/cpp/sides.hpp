@@ -189,13 +189,13 @@ struct Fabric {
     }
   }
   void complete_all(int n) {
-    nic::CqEntry entries[64];
-    for (int done = 0; done < n;) done += static_cast<int>(side.take(entries, 64));
+    for (int done = 0; done < n;) done += static_cast<int>(side.take(entries, std::size(entries)));
   }
   Peer peer;
   Told told;
   Side side;
   uint64_t dest = 0;
+  nic::CqEntry entries[64];  // of the program: to fill a new array with its defaults takes 45 ns
   std::byte* local = nullptr;
   std::byte* target = nullptr;  // the target's memory in our own mapping
 };
