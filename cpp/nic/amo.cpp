@@ -97,7 +97,7 @@ PostResult TxPort::post_atomic_untraced(const AtomicArgs& asked) {
   if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
     if (held) ring();  // the operations in the way may be the held ones
-    if (model_.reorder()) release_kept();
+    if (Reorder* const reorder = model_.reorder()) reorder->release_kept();
     return {r};
   }
   Route& route = *flow->route;
@@ -117,11 +117,12 @@ PostResult TxPort::post_atomic_untraced(const AtomicArgs& asked) {
   if (const Status bar = barred(route); bar != Status::ok) return failed(bar);
   bool kept_back = false;
   Ordered what;
-  if (model_.reorder() && !args.remote.empty()) [[unlikely]] {
-    what = ordered(*flow, OpKind::atomic, args.family, args.op, args.datatype, args.remote[0].key, args.flags, total);
-    kept_back = reorders(what, args.flags) && !held && !device;
+  if (Reorder* const reorder = model_.reorder(); reorder != nullptr && !args.remote.empty()) [[unlikely]] {
+    what = reorder->ordered(*flow, OpKind::atomic, args.family, args.op, args.datatype, args.remote[0].key, args.flags,
+                            total);
+    kept_back = reorder->keeps(what, args.flags) && !held && !device;
     bool done = false;
-    if (!held && !kept_back && may_go_direct(*flow, OpClass::atomic, args.flags) && loses(what, &done)) {
+    if (!held && !kept_back && may_go_direct(*flow, OpClass::atomic, args.flags) && reorder->loses(what, &done)) {
       Status status = Status::ok;
       if (done && mover_.update(route, args, total, &status) == Moved::failed) return failed(status);
       return failed(Status::timeout);
@@ -150,7 +151,7 @@ PostResult TxPort::post_atomic_untraced(const AtomicArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) {
-    if (model_.reorder()) release_kept();
+    if (Reorder* const reorder = model_.reorder()) reorder->release_kept();
     return {r};
   }
   Op* op = make_op(OpKind::atomic, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
@@ -159,7 +160,7 @@ PostResult TxPort::post_atomic_untraced(const AtomicArgs& asked) {
     finish(op);
     return {Refusal::none, true};
   }
-  return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
+  return {Refusal::none, true, held ? hold(op) : kept_back ? model_.reorder()->keep(op, what) : queue_op(op)};
 }
 
 // The arguments of an atomic, in host memory, in its operation. of_device: where the result goes, if some buffers are

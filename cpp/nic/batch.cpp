@@ -37,8 +37,8 @@ PostResult TxPort::post_batch_untraced(OpKind kind, std::byte* local, uint64_t l
     const PostLock guard(domain_);
     if (begin == 0) {
       if (config_.holds_more) ring();
-      if (model_.reorder()) [[unlikely]]
-        release_all();
+      if (Reorder* const reorder = model_.reorder()) [[unlikely]]
+        reorder->release_all();
       if (state_ != State::enabled) return {state_ == State::closed ? Refusal::closed : Refusal::not_enabled};
       wants = !selective_ || (flags & flag::kCompletion) != 0;
       if (config_.connected && fixed_dest_ == ~uint64_t{0}) return {Refusal::not_connected};

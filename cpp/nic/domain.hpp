@@ -178,10 +178,10 @@ class Domain {
     activity_ = activity;
     ops_ = OpTable(index, first_op);
   }
-  // Enabled endpoints whose operations overtake each other; the lists of groups of endpoints that have joined one.
-  void add_reordering(TxPort* tx) { reordering_.push_back(tx); }
-  void remove_reordering(const TxPort* tx) noexcept { std::erase(reordering_, tx); }
-  [[nodiscard]] std::span<TxPort* const> reordering() const noexcept { return reordering_; }
+  // Of enabled endpoints whose operations overtake each other; the lists of groups of endpoints that have joined one.
+  void add_reordering(Reorder* one) { reordering_.push_back(one); }
+  void remove_reordering(const Reorder* one) noexcept { std::erase(reordering_, one); }
+  [[nodiscard]] std::span<Reorder* const> reordering() const noexcept { return reordering_; }
   void add_groups(Groups* groups) { groups_.push_back(groups); }
   void remove_groups(const Groups* groups) noexcept { std::erase(groups_, groups); }
   [[nodiscard]] std::span<Groups* const> groups() const noexcept { return groups_; }
@@ -220,7 +220,7 @@ class Domain {
   std::vector<std::weak_ptr<Route>> own_routes_;
   size_t routes_kept_ = 64;  // at this count routes without users are removed
   Flow* waiting_ = nullptr;  // flows in which operations wait
-  std::vector<TxPort*> reordering_;
+  std::vector<Reorder*> reordering_;
   std::atomic<bool> software_waits_{false};
   RankedSpin<lock_rank::kDomainLate> late_lock_;
   struct WithSoftware {

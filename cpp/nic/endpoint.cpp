@@ -147,7 +147,7 @@ uint32_t Endpoint::enable(uint32_t nic, std::optional<uint32_t> pid, std::span<c
     n.publish(shared_from_this());
     state_ = State::enabled;
     set_plain();
-    if (model_.reorder()) domain_->add_reordering(this);
+    if (Reorder* const reorder = model_.reorder()) domain_->add_reordering(reorder);
     return address.pid;
   }
 }
@@ -161,12 +161,12 @@ void Endpoint::close() noexcept {
     const DomainLock guard(domain_);
     if (state_ == State::closed) return;
     was_enabled = state_ == State::enabled;
-    if (was_enabled && model_.reorder()) {
+    if (Reorder* const reorder = model_.reorder(); was_enabled && reorder != nullptr) {
       try {
-        release_all();
+        reorder->release_all();
       } catch (const std::bad_alloc&) {  // what is left ends as canceled
       }
-      domain_->remove_reordering(this);
+      domain_->remove_reordering(reorder);
     }
     state_ = State::closed;
     plain_ = false;

@@ -187,9 +187,9 @@ PostResult MessageSender::post_message(const SendArgs& args, bool* asks) {
   *asks = flow->asks_credits && flow->credits_max != 0;
   if (flow->stopped && !m.unordered) [[unlikely]]
     return {Refusal::flow_stopped};
-  if (tx_.model().reorder() &&
-      (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
-    tx_.release_kept();
+  if (Reorder* const reorder = tx_.model().reorder();
+      reorder != nullptr && (order_.of(OpClass::send) & (class_bit(OpClass::write) | class_bit(OpClass::atomic))) != 0)
+    reorder->release_kept();
   if (!held && may_credit(*flow, args, total) && !tx_.model().is_down(*flow->route)) [[likely]] {
     const PostResult sent = send_credited(*flow, args, total, wants);
     if (sent.refusal == Refusal::none) [[likely]]

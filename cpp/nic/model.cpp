@@ -5,15 +5,15 @@
 
 namespace weft::nic {
 
-Model::Parts::Parts(const EndpointConfig& config, const Aliases& aliases)
+Model::Parts::Parts(TxPort& tx, const EndpointConfig& config, const Aliases& aliases)
     : traffic(config.traffic, aliases), pager(config.page_requests_max) {
   if (config.commands.slots != 0) commands.emplace(config.commands);
-  if (config.reorder.on) reorder = std::make_unique<Reorder>(config.reorder);
+  if (config.reorder.on) reorder = std::make_unique<Reorder>(tx, config.reorder, aliases);
 }
 
-Model::Model(const EndpointConfig& config, const Aliases& aliases) {
+Model::Model(TxPort& tx, const EndpointConfig& config, const Aliases& aliases) {
   if (config.traffic.on || config.page_requests_max != 0 || config.commands.slots != 0 || config.reorder.on) {
-    parts_ = std::make_unique<Parts>(config, aliases);
+    parts_ = std::make_unique<Parts>(tx, config, aliases);
   }
 }
 

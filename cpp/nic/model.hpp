@@ -18,8 +18,8 @@ struct EndpointConfig;
 
 class Model {
  public:
-  // No model where the configuration asks for none. The aliases outlive the model. Throws std::bad_alloc.
-  Model(const EndpointConfig& config, const Aliases& aliases);
+  // No model where the configuration asks for none. The port and the aliases outlive the model. Throws std::bad_alloc.
+  Model(TxPort& tx, const EndpointConfig& config, const Aliases& aliases);
 
   // The endpoint has got its address, at this NIC. Throws std::bad_alloc.
   void begin(Domain& domain, uint32_t nic) {
@@ -68,7 +68,7 @@ class Model {
                                        uint64_t flags, uint64_t bytes, bool event, bool framed) noexcept;
 
   struct Parts {
-    Parts(const EndpointConfig& config, const Aliases& aliases);
+    Parts(TxPort& tx, const EndpointConfig& config, const Aliases& aliases);
     Traffic traffic;
     Pager pager;
     std::optional<CommandQueue> commands;

@@ -151,8 +151,8 @@ void TxPort::finish(Op* op) noexcept {
       op->pull().port->pulled(op->pull().of, op->status);
       break;
   }
-  if (model_.reorder()) [[unlikely]]
-    forget_kept(op);
+  if (Reorder* const reorder = model_.reorder()) [[unlikely]]
+    reorder->forget(op);
   domain_->release_cookies(op);
   domain_->operations().remove(op);
 }

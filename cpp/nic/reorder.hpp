@@ -18,6 +18,7 @@
 
 #include "base/fields.hpp"
 #include "link/link.hpp"
+#include "nic/aliases.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 
@@ -53,12 +54,55 @@ struct Ordered {
 bool must_follow(const Ordered& earlier, const Ordered& later, uint64_t msg_order,
                  const ReorderConfig& limits) noexcept;
 
+// One seed gives one sequence of decisions.
+class Decisions {
+ public:
+  static constexpr uint64_t kDueNs = 20'000'000;  // the time that something is kept or late, at most
+
+  explicit Decisions(const ReorderConfig& config) noexcept : target_(config.target), state_(config.seed) {}
+  // A number below n, by splitmix64.
+  uint64_t below(uint64_t n) noexcept {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (z ^ z >> 31) % n;
+  }
+  // The packets of a write that are late, while the others land at once. A strictly ordered packet lands after all
+  // packets before it: the last packet of an ordered write, every packet of an unordered write. The others may pass
+  // each other. ReorderConfig::target makes all packets strictly ordered, or none.
+  std::vector<bool> late_packets(uint64_t bytes, bool ordered);
+
+ private:
+  TargetOrder target_;
+  uint64_t state_;
+};
+
+// What one endpoint keeps, and has landing. Callers hold the domain's lock.
 class Reorder {
  public:
-  static constexpr uint64_t kDueNs = 20'000'000;
-  static constexpr size_t kKeptMax = 16, kLateMax = 4;
-  static constexpr uint64_t kLateBytesMax = uint64_t{64} << 10;
+  // The port outlives its Reorder.
+  Reorder(TxPort& tx, const ReorderConfig& config, const Aliases& aliases) noexcept
+      : tx_(tx), limits_(config), aliases_(aliases), decide_(config) {}
 
+  // What decides the order of an operation with this key, these flags and so many bytes.
+  [[nodiscard]] Ordered ordered(const Flow& flow, OpKind kind, AtomicFamily family, AtomicOp op, Datatype datatype,
+                                uint64_t key, uint64_t flags, uint64_t bytes) const noexcept;
+  // Called before an operation starts: submits what it must not pass. True: keep the operation.
+  bool keeps(const Ordered& what, uint64_t flags);
+  uint64_t keep(Op* op, const Ordered& what);  // returns its number
+  void forget(const Op* op) noexcept;          // it has ended
+  // Performs a write that lands late, and reports its completion if requested. False: the write cannot be late.
+  bool write_late(Flow& flow, const RmaArgs& args, const Ordered& what, uint64_t total, bool wants);
+  // True if an unreliable atomic is lost. `done`: it was performed and only its answer is lost.
+  bool loses(const Ordered& what, bool* done) noexcept;
+
+  // Submits all kept operations, in an order chosen by the seed: none of them must follow another.
+  void release_kept();
+  void release_all();  // the late writes too
+  size_t release_due(uint64_t now_ns);
+  void land_all() noexcept;
+
+ private:
   struct Kept {
     Op* op;
     Ordered what;
@@ -79,26 +123,19 @@ class Reorder {
     uint64_t due_ns;
   };
 
-  explicit Reorder(const ReorderConfig& config) noexcept : limits(config), state_(config.seed) {}
-
-  // A number below n, by splitmix64.
-  uint64_t below(uint64_t n) noexcept {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % n;
+  [[nodiscard]] bool follows(const Ordered& later, const Ordered& earlier) const noexcept {
+    return must_follow(earlier, later, aliases_.at(later.lane).msg_order, limits_);
   }
-  // The packets of a write that land at once, while the rest is late. A strictly ordered packet lands after all packets
-  // before it: the last packet of an ordered write, every packet of an unordered write. The others may pass each other.
-  // limits.target makes all packets strictly ordered, or none.
-  std::vector<bool> land_some(uint64_t bytes, bool ordered);
+  void release(size_t i);  // submits the i-th kept operation
+  void forget(size_t i) noexcept;
+  void land(size_t i) noexcept;  // copies the rest of the i-th late write to the target's memory
 
-  ReorderConfig limits;
-  std::vector<Kept> kept;
-  std::vector<Late> late;
-
- private:
-  uint64_t state_;
+  TxPort& tx_;
+  ReorderConfig limits_;
+  const Aliases& aliases_;
+  std::vector<Kept> kept_;
+  std::vector<Late> late_;
+  Decisions decide_;
 };
 
 }  // namespace weft::nic

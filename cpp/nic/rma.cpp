@@ -169,7 +169,7 @@ PostResult TxPort::post_untraced(const RmaArgs& asked) {
   if (const Refusal r = check_post(args.dest, args.flags, args.inject_call, &wants, &flow); r != Refusal::none)
       [[unlikely]] {
     if (held) ring();  // the operations in the way may be the held ones
-    if (model_.reorder()) release_kept();
+    if (Reorder* const reorder = model_.reorder()) reorder->release_kept();
     return {r};
   }
   wire::RmaRange room[kIovMax];
@@ -186,11 +186,11 @@ PostResult TxPort::post_untraced(const RmaArgs& asked) {
   }
   bool data_done = false, kept_back = false;
   Ordered what;
-  if (model_.reorder() && !args.remote.empty()) [[unlikely]] {
-    what = ordered(*flow, args.kind, {}, {}, {}, args.remote[0].key, args.flags, total);
-    kept_back = reorders(what, args.flags) && !held;
+  if (Reorder* const reorder = model_.reorder(); reorder != nullptr && !args.remote.empty()) [[unlikely]] {
+    what = reorder->ordered(*flow, args.kind, {}, {}, {}, args.remote[0].key, args.flags, total);
+    kept_back = reorder->keeps(what, args.flags) && !held;
     if (!held && !kept_back && may_go_direct(*flow, class_of(args.kind), args.flags) &&
-        write_late(*flow, args, what, total, wants)) {
+        reorder->write_late(*flow, args, what, total, wants)) {
       return {Refusal::none, wants};
     }
   }
@@ -229,7 +229,7 @@ PostResult TxPort::post_untraced(const RmaArgs& asked) {
     }
   }
   if (const Refusal r = check_unfinished(args.flags, &wants); r != Refusal::none) {
-    if (model_.reorder()) release_kept();
+    if (Reorder* const reorder = model_.reorder()) reorder->release_kept();
     return {r};
   }
   Op* op = make_op(args.kind, *flow, wants, args.flags, args.context, args.imm, total, args.inject_call);
@@ -238,7 +238,7 @@ PostResult TxPort::post_untraced(const RmaArgs& asked) {
     finish(op);
     return {Refusal::none, true};
   }
-  return {Refusal::none, true, held ? hold(op) : kept_back ? keep(op, what) : queue_op(op)};
+  return {Refusal::none, true, held ? hold(op) : kept_back ? model_.reorder()->keep(op, what) : queue_op(op)};
 }
 
 // The arguments of a transfer in its operation. False: op->status tells why not.

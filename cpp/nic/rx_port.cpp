@@ -60,8 +60,9 @@ RxPort::RxPort(Endpoint* ep, std::shared_ptr<CompletionQueue> cq, std::shared_pt
       reads_max_(ep->config().messages.reads_max),
       rx_(config_of(ep->config(), &nic_->devices(), seed, ep->trace() != nullptr), this) {
   if (!is_relaxed(ep->config())) return;
-  relaxed_ = std::make_unique<Reorder>(ep->config().reorder);
-  relaxed_->limits.target = TargetOrder::relaxed;
+  ReorderConfig relaxed = ep->config().reorder;
+  relaxed.target = TargetOrder::relaxed;
+  relaxed_.emplace(relaxed);
 }
 
 RxReply RxPort::arrive(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
@@ -517,7 +518,7 @@ bool RxPort::run_carried(RxPull& pull, const std::shared_ptr<link::Peer>& peer, 
   if (!carried.begun) {
     land_some(pull, peer);
     carried.begun = true;
-    carried.due_ns = now + Reorder::kDueNs;
+    carried.due_ns = now + Decisions::kDueNs;
   }
   if (waits && put_back(pull)) {
     domain_->note_software();
@@ -549,7 +550,7 @@ bool RxPort::put_back(const RxPull& pull) noexcept try {
 
 // WEFT_CXI_REORDER: copies some packets of a message, while the others are late.
 void RxPort::land_some(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept try {
-  const std::vector<bool> late = relaxed_->land_some(pull.from + pull.bytes, false);
+  const std::vector<bool> late = relaxed_->late_packets(pull.from + pull.bytes, false);
   auto* const start = reinterpret_cast<std::byte*>(pull.to) - pull.from;
   for (size_t i = 0; i < late.size(); ++i) {
     if (late[i]) continue;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -147,7 +148,7 @@ class RxPort final : private RxSink {
   const bool selective_, source_error_, tells_buffers_, software_counts_;
   std::atomic<uint64_t> min_multi_recv_;
   const uint32_t reads_max_;  // not 0: pulls of rendezvous messages are reads, which software_progress() starts
-  std::unique_ptr<Reorder> relaxed_;
+  std::optional<Decisions> relaxed_;
   RankedSpin<lock_rank::kRelaxed> relaxed_lock_;  // guards relaxed_, and keeps eager messages in order
   RxContext rx_;
 

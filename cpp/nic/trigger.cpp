@@ -290,7 +290,8 @@ Work::Outcome TxPort::start(Work& work) {
   const bool wants = (work.flags & flag::kCompletion) != 0;
   if (outstanding_ >= config_.tx_size || (wants ? !tx_cq_->has_room() : tx_cq_->full())) return Work::Outcome::later;
   if (work.kind == Work::Kind::send && messages_.lacks_id(work.tagged, work.total)) return Work::Outcome::later;
-  if (model_.reorder()) release_all();  // no operation is kept while deferred work starts
+  if (Reorder* const reorder = model_.reorder())
+    reorder->release_all();  // no operation is kept while deferred work starts
   const OpKind kind = work.kind == Work::Kind::send     ? OpKind::send
                       : work.kind == Work::Kind::atomic ? OpKind::atomic
                                                         : work.access;

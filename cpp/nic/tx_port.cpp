@@ -19,7 +19,7 @@ TxPort::TxPort(Domain* domain, const EndpointConfig& config)
     : domain_(domain),
       short_bytes_max_(std::min<uint64_t>(domain->nic()->limits().inline_copy_bytes, config.max_msg_size)),
       long_way_(kLongWay | (config.holds_more ? flag::kMore : 0)),
-      model_(config, aliases_),
+      model_(*this, config, aliases_),
       connected_(config.connected),
       length_mask_(config.tells_lengths ? ~uint64_t{0} : 0),
       config_(config),

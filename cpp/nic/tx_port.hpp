@@ -1,8 +1,8 @@
 // cpp/nic/tx_port.hpp: the send side of an endpoint: posts, orders, fences, counts and ends every operation.
 //
 // Callers of the first part hold no lock; those of the second part, the other classes of this room, hold the domain's.
-// Files: rma.cpp, amo.cpp, batch.cpp, now.cpp (posting), op.cpp (operations that outlast their call), reorder.cpp,
-// window.cpp, tx_port.cpp (the rest). Messages are MessageSender's, connection messages CmPort's.
+// Files: rma.cpp, amo.cpp, batch.cpp, now.cpp (posting), op.cpp (operations that outlast their call), window.cpp,
+// tx_port.cpp (the rest). Messages are MessageSender's, connection messages CmPort's.
 #pragma once
 
 #include <array>
@@ -160,6 +160,14 @@ class TxPort {
   // Makes an operation that pulls the rest of a message by frames. False: out of memory.
   bool pull_by_frames(RxPort& port, const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept;
 
+  // HOT. Counts an operation that has ended, and writes its entry.
+  void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
+  // HOT. Mover::pointer(), if the links are up.
+  // Inlined by force: as a call, this costs a put of eight bytes a fifth of its time.
+  [[nodiscard]] [[gnu::always_inline]] std::byte* pointer_to(const Route& route, uint64_t key, uint64_t addr,
+                                                             uint64_t length, uint32_t want) const noexcept {
+    return model_.flows(route) ? Mover::pointer(route, key, addr, length, want) : nullptr;
+  }
   // The status that refuses operations to a peer; ok: they are allowed.
   [[nodiscard]] Status barred(Route& route) noexcept {
     if (!speaks_to(route)) [[unlikely]]
@@ -189,12 +197,6 @@ class TxPort {
               Status status = Status::ok) noexcept;
   // Records a call that posted an operation, or a refusal that the caller repeats. Returns `result`.
   PostResult traced(OpKind kind, uint64_t dest, uint64_t bytes, uint64_t arg, uint64_t began_ns, PostResult result);
-
-  // Defined in reorder.cpp: operations overtake each other.
-  void release_kept();
-  void release_all();
-  size_t release_due(uint64_t now_ns);
-  void land_all() noexcept;
 
  protected:
   TxPort(Domain* domain, const EndpointConfig& config);
@@ -230,12 +232,6 @@ class TxPort {
   // True if a fenced operation has to wait for earlier ones.
   [[nodiscard]] bool fence_holds(const Flow& flow, uint64_t sequence) const noexcept;
   std::span<const wire::RmaRange> named(std::span<const wire::RmaRange> remote, wire::RmaRange* room) const;
-  // HOT. Mover::pointer(), if the links are up.
-  // Inlined by force: as a call, this costs a put of eight bytes a fifth of its time.
-  [[nodiscard]] [[gnu::always_inline]] std::byte* pointer_to(const Route& route, uint64_t key, uint64_t addr,
-                                                             uint64_t length, uint32_t want) const noexcept {
-    return model_.flows(route) ? Mover::pointer(route, key, addr, length, want) : nullptr;
-  }
   // now.cpp.
   std::byte* reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
                        Flow** flow) noexcept;
@@ -257,7 +253,6 @@ class TxPort {
   bool stage(Op* op, std::span<const iovec> read_from, std::span<const iovec> written_to, uint8_t device,
              uint64_t total);
 
-  void complete(bool wants, uint64_t context, uint64_t flags, uint64_t len);
   void complete_op(Op* op, uint64_t flags) noexcept;
   void count_remote(bool read, bool failed, uint64_t bytes);
   void fail(uint64_t context, uint64_t flags, Status status, std::string text, uint64_t total,
@@ -266,19 +261,6 @@ class TxPort {
   void end_batch(Op* op, Route& route) noexcept;
   void end_part(Op* op, Route& route) noexcept;  // of a vectored call
   void report_failure(Op* op, const char* what, uint64_t flags, const wire::RmaRange& range, Route& route) noexcept;
-
-  // reorder.cpp.
-  [[nodiscard]] Ordered ordered(const Flow& flow, OpKind kind, AtomicFamily family, AtomicOp op, Datatype datatype,
-                                uint64_t key, uint64_t flags, uint64_t bytes) const noexcept;
-  [[nodiscard]] uint64_t order_of(const Ordered& what) const noexcept;
-  bool reorders(const Ordered& what, uint64_t flags);
-  uint64_t keep(Op* op, const Ordered& what);
-  void release(size_t i);
-  void forget_kept(size_t i) noexcept;
-  void forget_kept(const Op* op) noexcept;
-  bool write_late(Flow& flow, const RmaArgs& args, const Ordered& what, uint64_t total, bool wants);
-  void land(size_t i) noexcept;
-  bool loses(const Ordered& what, bool* done);
 
  protected:
   // The two cache lines that a short operation reads; all other members are behind them.

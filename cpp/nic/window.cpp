@@ -41,7 +41,7 @@ TxPort::Window TxPort::window(uint64_t dest, uint64_t key, uint64_t addr, uint64
   const DomainLock guard(domain_);
   dest = dest_of(dest);
   if (state_ != State::enabled) return {.status = Status::no_endpoint};
-  if (model_.reorder()) release_all();
+  if (Reorder* const reorder = model_.reorder()) reorder->release_all();
   const Flow* const flow = flow_of(dest);
   if (flow == nullptr) return {.status = Status::no_endpoint};
   Route& route = *flow->route;

@@ -6,10 +6,10 @@ namespace {
 
 using namespace weft;
 using namespace weft::test;
+using nic::Decisions;
 using nic::must_follow;
 using nic::OpClass;
 using nic::Ordered;
-using nic::Reorder;
 using nic::ReorderConfig;
 namespace order = nic::order;
 
@@ -62,14 +62,14 @@ BOOST_AUTO_TEST_CASE(test_what_no_order_ties) {
 }
 
 BOOST_AUTO_TEST_CASE(test_ordered_write_places_its_last_packet_last) {
-  Reorder r({true, 5});
+  Decisions r({true, 5});
   bool gap = false;
   for (int i = 0; i < 200; ++i) {
-    const auto left = r.land_some(8 * nic::kPacketBytes, true);
+    const auto left = r.late_packets(8 * nic::kPacketBytes, true);
     BOOST_TEST(left.size() == 8U);
     BOOST_TEST(bool(left.back()));
     gap = gap || (left[0] && !left[1]);
-    const auto strict = r.land_some(8 * nic::kPacketBytes - 1, false);
+    const auto strict = r.late_packets(8 * nic::kPacketBytes - 1, false);
     BOOST_TEST(strict.size() == 8U);
     BOOST_TEST(std::ranges::is_sorted(strict));
     BOOST_TEST(bool(strict.back()));
