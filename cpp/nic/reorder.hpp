@@ -19,6 +19,7 @@
 #include "base/fields.hpp"
 #include "link/link.hpp"
 #include "nic/aliases.hpp"
+#include "nic/args.hpp"
 #include "nic/op.hpp"
 #include "nic/order.hpp"
 
