@@ -26,7 +26,7 @@
 #   make stub         regenerate src/weft/_nic.pyi and fi/_async_calls.pyi from the extension
 #   make rooms        rewrite the tables of files and rooms in the READMEs and in docs/design/rooms.md, and its pictures
 #   make house        how large the source is: lines by room, the largest classes, friends, assertions, and their marks
-#   make flags        regenerate src/weft/flags/_names.py from the classes beside it
+#   make flags        regenerate each _names.py and _on_use.pyi of src/weft from the sources beside it
 #   make format       apply the formatters
 #   make clean        remove what the above made (distclean: .venv too)
 #

@@ -242,8 +242,7 @@ class UcpConstants(Generated):
 
         plain = {id(value): name for name, value in vars(ucp).items() if name.isupper()}
         out: list[nodes.Node] = []
-        for name in constants.__all__:
-            cls = getattr(constants, name)
+        for name, cls in vars(constants).items():
             if not isinstance(cls, type):
                 continue
             show = "{:#x}" if issubclass(cls, enum.IntFlag) else "{:d}"

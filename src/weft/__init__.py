@@ -39,82 +39,18 @@ _ROOMS = frozenset(
     }
 )
 
-# Names reached as `weft.<name>`, and the room that defines each.
-_NAMES: dict[str, str] = {
-    "Barrier": "share",
-    "Event": "share",
-    "FabricError": "errors",
-    "Group": "share",
-    "Lock": "share",
-    "Node": "share",
-    "NotFound": "errors",
-    "OwnerDied": "share",
-    "Queue": "share",
-    "RemoteArray": "share",
-    "Replaced": "errors",
-    "Semaphore": "share",
-    "Shared": "share",
-    "Ticket": "share",
-    "allocator": "memory",
-    "array": "memory",
-    "attach": "share",
-    "empty": "memory",
-    "empty_like": "memory",
-    "full": "memory",
-    "full_like": "memory",
-    "ones": "memory",
-    "ones_like": "memory",
-    "forget": "share",
-    "names": "share.names.listing",  # weft.share.names is a package
-    "open": "share",
-    "zeros": "memory",
-    "zeros_like": "memory",
+# The rooms that define names reached as `weft.<name>`, and these names.
+_ON_USE = {
+    "errors": "FabricError NotFound Replaced",
+    "memory": "allocator array empty empty_like full full_like ones ones_like zeros zeros_like",
+    "share": "Barrier Event Group Lock Node OwnerDied Queue RemoteArray Semaphore Shared Ticket attach forget open",
+    "share.names.listing": "names",  # weft.share.names is a package
 }
+_NAMES = {name: room for room, names in _ON_USE.items() for name in names.split()}
 
 
-if TYPE_CHECKING:  # what __getattr__ imports at run time
-    from . import buffers as buffers
-    from . import cxi as cxi
-    from . import errors as errors
-    from . import fi as fi
-    from . import flags as flags
-    from . import fm as fm
-    from . import interop as interop
-    from . import launch as launch
-    from . import memory as memory
-    from . import observe as observe
-    from . import providers as providers
-    from . import settings as settings
-    from . import testing as testing
-    from . import ucp as ucp
-    from .errors import FabricError as FabricError
-    from .errors import NotFound as NotFound
-    from .errors import Replaced as Replaced
-    from .memory import allocator as allocator
-    from .memory import array as array
-    from .memory import empty as empty
-    from .memory import empty_like as empty_like
-    from .memory import full as full
-    from .memory import full_like as full_like
-    from .memory import ones as ones
-    from .memory import ones_like as ones_like
-    from .memory import zeros as zeros
-    from .memory import zeros_like as zeros_like
-    from .share import Barrier as Barrier
-    from .share import Event as Event
-    from .share import Group as Group
-    from .share import Lock as Lock
-    from .share import Node as Node
-    from .share import OwnerDied as OwnerDied
-    from .share import Queue as Queue
-    from .share import RemoteArray as RemoteArray
-    from .share import Semaphore as Semaphore
-    from .share import Shared as Shared
-    from .share import Ticket as Ticket
-    from .share import attach as attach
-    from .share import forget as forget
-    from .share import open as open
-    from .share.names.listing import names as names
+if TYPE_CHECKING:  # what __getattr__ imports at run time; `make flags` writes the list
+    from ._on_use import *  # noqa: F403
     from .share.shortcuts import CallableModule
 
     share: CallableModule

@@ -15,9 +15,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tests.meta import flag_names
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {"src/weft/_nic.pyi", "src/weft/fi/_async_calls.pyi", "src/weft/flags/_names.py"}
+GENERATED = {"src/weft/_nic.pyi", "src/weft/fi/_async_calls.pyi"} | {
+    str(path.relative_to(ROOT)) for path in flag_names.texts()
+}
 CALLS = ("tsenddata", "inject_writedata", "trecvmsg")  # calls of three kinds, to see in how many files one call stands
 _METHOD = re.compile(r"^(?:[\w:<>,&*\[\]][\w:<>,&*\[\] ]*[ &*])?(\w+)::(~?\w+|operator[^\s(]+)\(", re.MULTILINE)
 _FRIEND = re.compile(r"^\s*friend ", re.MULTILINE)

@@ -1,9 +1,15 @@
-"""src/weft/flags/_names.py is what its generator makes of the classes today."""
+"""Each file that `make flags` writes is what its generator makes of the sources today."""
 
 from __future__ import annotations
 
-from tests.meta.flag_names import NAMES, text
+from pathlib import Path
+
+import pytest
+from tests.meta.flag_names import WEFT, texts
+
+TEXTS = {str(path.relative_to(WEFT)): text for path, text in texts().items()}
 
 
-def test_flag_names_are_current() -> None:
-    assert NAMES.read_text(encoding="utf-8") == text(), "run `make flags` and commit src/weft/flags/_names.py"
+@pytest.mark.parametrize("file", TEXTS)
+def test_flag_names_are_current(file: str) -> None:
+    assert (WEFT / Path(file)).read_text(encoding="utf-8") == TEXTS[file], f"run `make flags` and commit {file}"

@@ -52,12 +52,13 @@ NIC_NEVER = re.compile(r"\b(fopen|ifstream|ofstream)\b")
 # Code that waits for a step of another thread may sleep, which tells it no time.
 SLEEPS = ("base/backoff.hpp", "nanosleep")
 
-_GROUND = {"_extras", "_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant"}
+_GROUND = {"_extras", "_nic", "errors", "flags", "buffers", "_process", "_keys", "_aio", "_files", "_meant", "_with"}
 PY_BELOW: dict[str, set[str]] = {
     "_version": set(),
     "_nic": set(),
     "_signatures": set(),  # the signatures of the extension's functions, for inspect and errors
     "_extras": set(),  # which extra brings a package, for the error where the package is missing
+    "_with": {"errors"},  # the base of handles that end with a block
     "_meant": set(),  # the names that a module has, and the advice for one that it has not
     "_aio": set(),  # a descriptor that an event loop watches
     "errors": {"_nic", "flags"},
@@ -77,7 +78,7 @@ PY_BELOW: dict[str, set[str]] = {
     "memory": _GROUND | {"settings"},  # the documented FI_HMEM_* and FI_MR_CACHE_* variables
     "share": _GROUND | {"fi", "memory"},
     "fm": {"_extras", "errors"},  # the Fabric Manager: no data path; the page's live data comes from tools
-    "observe": {"_nic", "errors", "flags", "fi"},  # of _nic the names of numbers
+    "observe": {"_nic", "_with", "errors", "flags", "fi"},  # of _nic the names of numbers
     # The policies, for C programs; of _process on whose behalf it acts.
     "policyhost": {"_files", "_nic", "_process", "_sodium", "errors", "fi", "flags", "settings"},
     "testing": _GROUND | {"fi", "providers", "fm"},
@@ -243,7 +244,9 @@ def python_faults(weft: Path) -> Iterator[str]:
     """Every wrong arrow in the package at `weft`, as sentences that name file, line and rule."""
     for path in sorted([*weft.rglob("*.py"), *weft.rglob("*.pyi")]):
         relative = path.relative_to(weft)
-        room = relative.parts[0] if len(relative.parts) > 1 else path.stem
+        if relative.name == "_on_use.pyi":  # what the package itself imports, spelled out for type checkers
+            relative = relative.with_name("__init__.py")
+        room = relative.parts[0] if len(relative.parts) > 1 else relative.stem
         if room not in PY_BELOW:
             yield f"weft/{relative}: '{room}' is no room; known: {', '.join(PY_BELOW)}"
             continue
@@ -260,7 +263,7 @@ def python_faults(weft: Path) -> Iterator[str]:
                         yield f"{where}: {top} is imported where it is used, inside a function"
                 continue
             target = rest[0] if rest else "__init__"
-            if target in ("__version__", "__init__"):
+            if target in ("__version__", "__init__", "_on_use"):
                 target = "_version"
             if target == room or (target == "_version" and room != "_nic"):
                 if room == "share" and not inside and (wrong := _share_fault(relative.parts, rest)):
@@ -397,6 +400,8 @@ def test_python_wrong_arrow_is_found(tmp_path: Path, file: str, code: str, expec
         ("tools/cli.py", "import typer\nfrom weft import fi, ucp, __version__"),
         ("fi/cq.py", "import numpy as np\nimport struct"),
         ("share/node.py", "from .names.ticket import Ticket"),
+        ("share/_on_use.pyi", "from .sync.lock import Lock as Lock"),
+        ("_on_use.pyi", "from . import ucp as ucp"),
         ("share/names/ticket.py", "if TYPE_CHECKING:\n    from ..node import Node"),
     ],
 )

@@ -50,100 +50,37 @@ _registry.register_family("ofi", "weft.providers.ofi.provider")
 
 # Each of these names is loaded with its module when it is first used, because getinfo needs none of them.
 _ON_USE = {
-    name: module
-    for module, names in {
-        "_tostr": "tostr",
-        "aio": "AsyncEndpoint",
-        "atomic": "AtomicAttr Ioc MsgAtomic RmaIoc datatype_of datatype_size dtype_of",
-        "av": "AddressVector",
-        "av_set": "AvSet AvSetAttr",
-        "cm": "ConnectionRequest PassiveEndpoint",
-        "cntr": "Counter",
-        "collective": "CollectiveAttr",
-        "group": "CollectiveGroup GroupStatistics",
-        "cq": "CompletionQueue CqDataEntry CqEntry CqErrEntry CqMsgEntry CqTaggedEntry",
-        "domain": "Domain",
-        "endpoint": "Endpoint",
-        "ep_statistics": "EndpointStatistics MessageStatistics",
-        "ep_alias": "EndpointAlias",
-        "eq": "EqCmEntry EqEntry EqErrEntry EventQueue",
-        "fabric": "Fabric trywait",
-        "mr": "MemoryRegion",
-        "mr_attr": "MrAttr MrAuthKey MrDmabuf",
-        "mr_cache": "CachedMapping CacheStatistics MemMonitor MrCache MrCacheEntry open",
-        "msg": "Msg",
-        "rma": "MsgRma RmaIov",
-        "tagged": "MsgTagged",
-        "trigger": "DeferredWork MsgCompare MsgFetch OpAtomic OpCntr OpCompareAtomic OpFetchAtomic OpMsg OpRma "
-        "OpTagged TriggerThreshold TriggeredContext",
-    }.items()
-    for name in names.split()
+    "_tostr": "tostr",
+    "aio": "AsyncEndpoint",
+    "atomic": "AtomicAttr Ioc MsgAtomic RmaIoc datatype_of datatype_size dtype_of",
+    "av": "AddressVector",
+    "av_set": "AvSet AvSetAttr",
+    "cm": "ConnectionRequest PassiveEndpoint",
+    "cntr": "Counter",
+    "collective": "CollectiveAttr",
+    "group": "CollectiveGroup GroupStatistics",
+    "cq": "CompletionQueue CqDataEntry CqEntry CqErrEntry CqMsgEntry CqTaggedEntry",
+    "domain": "Domain",
+    "endpoint": "Endpoint",
+    "ep_statistics": "EndpointStatistics MessageStatistics",
+    "ep_alias": "EndpointAlias",
+    "eq": "EqCmEntry EqEntry EqErrEntry EventQueue",
+    "fabric": "Fabric trywait",
+    "mr": "MemoryRegion",
+    "mr_attr": "MrAttr MrAuthKey MrDmabuf",
+    "mr_cache": "CachedMapping CacheStatistics MemMonitor MrCache MrCacheEntry open",
+    "msg": "Msg",
+    "rma": "MsgRma RmaIov",
+    "tagged": "MsgTagged",
+    "trigger": "DeferredWork MsgCompare MsgFetch OpAtomic OpCntr OpCompareAtomic OpFetchAtomic OpMsg OpRma "
+    "OpTagged TriggerThreshold TriggeredContext",
 }
+_MODULES = {name: module for module, names in _ON_USE.items() for name in names.split()}
 
-if TYPE_CHECKING:  # what __getattr__ imports at run time
+if TYPE_CHECKING:  # what __getattr__ imports at run time; `make flags` writes the list
     import numpy as np
 
-    from ._tostr import tostr as tostr
-    from .aio import AsyncEndpoint as AsyncEndpoint
-    from .atomic import AtomicAttr as AtomicAttr
-    from .atomic import Ioc as Ioc
-    from .atomic import MsgAtomic as MsgAtomic
-    from .atomic import RmaIoc as RmaIoc
-    from .atomic import datatype_of as datatype_of
-    from .atomic import datatype_size as datatype_size
-    from .atomic import dtype_of as dtype_of
-    from .av import AddressVector as AddressVector
-    from .av_set import AvSet as AvSet
-    from .av_set import AvSetAttr as AvSetAttr
-    from .cm import ConnectionRequest as ConnectionRequest
-    from .cm import PassiveEndpoint as PassiveEndpoint
-    from .cntr import Counter as Counter
-    from .collective import CollectiveAttr as CollectiveAttr
-    from .cq import CompletionQueue as CompletionQueue
-    from .cq import CqDataEntry as CqDataEntry
-    from .cq import CqEntry as CqEntry
-    from .cq import CqErrEntry as CqErrEntry
-    from .cq import CqMsgEntry as CqMsgEntry
-    from .cq import CqTaggedEntry as CqTaggedEntry
-    from .domain import Domain as Domain
-    from .endpoint import Endpoint as Endpoint
-    from .ep_alias import EndpointAlias as EndpointAlias
-    from .ep_statistics import EndpointStatistics as EndpointStatistics
-    from .ep_statistics import MessageStatistics as MessageStatistics
-    from .eq import EqCmEntry as EqCmEntry
-    from .eq import EqEntry as EqEntry
-    from .eq import EqErrEntry as EqErrEntry
-    from .eq import EventQueue as EventQueue
-    from .fabric import Fabric as Fabric
-    from .fabric import trywait as trywait
-    from .group import CollectiveGroup as CollectiveGroup
-    from .group import GroupStatistics as GroupStatistics
-    from .mr import MemoryRegion as MemoryRegion
-    from .mr_attr import MrAttr as MrAttr
-    from .mr_attr import MrAuthKey as MrAuthKey
-    from .mr_attr import MrDmabuf as MrDmabuf
-    from .mr_cache import CachedMapping as CachedMapping
-    from .mr_cache import CacheStatistics as CacheStatistics
-    from .mr_cache import MemMonitor as MemMonitor
-    from .mr_cache import MrCache as MrCache
-    from .mr_cache import MrCacheEntry as MrCacheEntry
-    from .mr_cache import open as open
-    from .msg import Msg as Msg
-    from .rma import MsgRma as MsgRma
-    from .rma import RmaIov as RmaIov
-    from .tagged import MsgTagged as MsgTagged
-    from .trigger import DeferredWork as DeferredWork
-    from .trigger import MsgCompare as MsgCompare
-    from .trigger import MsgFetch as MsgFetch
-    from .trigger import OpAtomic as OpAtomic
-    from .trigger import OpCntr as OpCntr
-    from .trigger import OpCompareAtomic as OpCompareAtomic
-    from .trigger import OpFetchAtomic as OpFetchAtomic
-    from .trigger import OpMsg as OpMsg
-    from .trigger import OpRma as OpRma
-    from .trigger import OpTagged as OpTagged
-    from .trigger import TriggeredContext as TriggeredContext
-    from .trigger import TriggerThreshold as TriggerThreshold
+    from ._on_use import *  # noqa: F403
 
     RMA_DESC: np.dtype[np.void]
 
@@ -168,13 +105,13 @@ if not TYPE_CHECKING:
         "getinfo",
         "version",
     ]
-    __all__ += list(_ON_USE)
+    __all__ += list(_MODULES)
     __all__ += errors.__all__
     __all__ += flags.__all__
 
     def __getattr__(name: str) -> Any:
-        if name in _ON_USE:
-            found = getattr(importlib.import_module(f"{__name__}.{_ON_USE[name]}"), name)
+        if name in _MODULES:
+            found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
             globals()[name] = found
             return found
         # NumPy is imported when something needs it, not with this package.

@@ -20,17 +20,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _names, bits, constants, enums, errno
+from . import _names, constants
 from ._names import *  # noqa: F403
-from .bits import *  # noqa: F403
 from .constants import *  # noqa: F403
-from .enums import *  # noqa: F403
-from .errno import *  # noqa: F403
 
 if not TYPE_CHECKING:  # mypy does not follow `+=` of another module's __all__ and would hide the names imported above
-    __all__ = []
-    __all__ += bits.__all__
-    __all__ += enums.__all__
-    __all__ += errno.__all__
-    __all__ += constants.__all__
-    __all__ += _names.__all__
+    __all__ = constants.__all__ + _names.__all__

@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from ._base import Flags, space, spaces
 
-__all__ = [
-    "AtomicFlag",
-    "AvFlag",
-    "AvSetFlag",
-    "BindFlag",
-    "CompOrder",
-    "Flag",
-    "GetinfoFlag",
-    "Mode",
-    "MrFlag",
-    "MrMode",
-    "Order",
-    "RecvFlag",
-    "RegisterMode",
-]
-
 
 class Flag(Flags):
     """Capabilities, operation, access and completion flags: the common 64-bit space."""

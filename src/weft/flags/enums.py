@@ -4,38 +4,6 @@ from __future__ import annotations
 
 from ._base import Enum
 
-__all__ = [
-    "AddrFormat",
-    "AvType",
-    "BusType",
-    "CntrEvents",
-    "CollectiveOp",
-    "Control",
-    "CqFormat",
-    "CqWaitCond",
-    "Datatype",
-    "EpType",
-    "EqEvent",
-    "FidClass",
-    "HmemIface",
-    "HmemP2p",
-    "LinkState",
-    "Op",
-    "OpType",
-    "Opt",
-    "OptLevel",
-    "ParamType",
-    "Progress",
-    "Protocol",
-    "ResourceMgmt",
-    "TagFormat",
-    "Tc",
-    "Threading",
-    "TriggerEvent",
-    "Type",
-    "WaitObj",
-]
-
 
 class AvType(Enum):
     """Address vector type."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ._base import Enum
 
-__all__ = ["Errno"]
-
 
 class Errno(Enum):
     """Error numbers: the platform's below 256, libfabric's own from there. Calls in C return them negated."""

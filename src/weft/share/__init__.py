@@ -31,32 +31,25 @@ from .shortcuts import attach as attach
 
 # Loaded with their modules at the first use: `weft.open()` needs none of them, and a first use costs their imports.
 _ON_USE = {
-    "Barrier": "sync.barrier",
-    "Event": "sync.event",
-    "Group": "groups.group",
-    "Lock": "sync.lock",
-    "NameInfo": "names.listing",
-    "OwnerDied": "sync.sync_object",
-    "Queue": "sync.queue",
-    "Semaphore": "sync.semaphore",
-    "forget": "keeping.client",
+    "groups.group": "Group",
+    "keeping.client": "forget",
+    "names.listing": "NameInfo",
+    "sync.barrier": "Barrier",
+    "sync.event": "Event",
+    "sync.lock": "Lock",
+    "sync.queue": "Queue",
+    "sync.semaphore": "Semaphore",
+    "sync.sync_object": "OwnerDied",
 }
+_MODULES = {name: module for module, names in _ON_USE.items() for name in names.split()}
 
-if TYPE_CHECKING:  # what __getattr__ imports at run time
-    from .groups.group import Group as Group
-    from .keeping.client import forget as forget
-    from .names.listing import NameInfo as NameInfo
-    from .sync.barrier import Barrier as Barrier
-    from .sync.event import Event as Event
-    from .sync.lock import Lock as Lock
-    from .sync.queue import Queue as Queue
-    from .sync.semaphore import Semaphore as Semaphore
-    from .sync.sync_object import OwnerDied as OwnerDied
+if TYPE_CHECKING:  # what __getattr__ imports at run time; `make flags` writes the list
+    from ._on_use import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:
-        if name in _ON_USE:
-            found = getattr(importlib.import_module(f"{__name__}.{_ON_USE[name]}"), name)
+        if name in _MODULES:
+            found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
             globals()[name] = found
             return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -65,22 +58,14 @@ else:
 sys.modules[__name__].__class__ = CallableModule  # weft.share(array, "name")
 
 __all__ = [
-    "Barrier",
-    "Event",
-    "Group",
-    "Lock",
-    "NameInfo",
     "Node",
     "NodeStatistics",
-    "OwnerDied",
-    "Queue",
     "ReadOnlyCopy",
     "RemoteArray",
-    "Semaphore",
     "Shared",
     "Ticket",
     "attach",
     "default_node",
-    "forget",
     "open",
 ]
+__all__ += list(_MODULES)

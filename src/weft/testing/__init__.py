@@ -47,29 +47,19 @@ except ModuleNotFoundError as _error:
         raise
     raise ModuleNotFoundError(_text, name=_error.name) from None
 
-_NAMES = {
-    "FabricManager": "manager",
-    "fabric_manager": "manager",
-    "MR_MODES": "modes",
-    "requiring": "modes",
-    "CxiHost": "slingshot",
-    "cxi": "slingshot",
-} | dict.fromkeys(("Pair", "Stack", "opened", "pair"), "stacks")
+_ON_USE = {
+    "manager": "FabricManager fabric_manager",
+    "modes": "MR_MODES requiring",
+    "slingshot": "CxiHost cxi",
+    "stacks": "Pair Stack opened pair",
+}
+_MODULES = {name: module for module, names in _ON_USE.items() for name in names.split()}
 
-if TYPE_CHECKING:
-    from .manager import FabricManager as FabricManager
-    from .manager import fabric_manager as fabric_manager
-    from .modes import MR_MODES as MR_MODES
-    from .modes import requiring as requiring
-    from .slingshot import CxiHost as CxiHost
-    from .slingshot import cxi as cxi
-    from .stacks import Pair as Pair
-    from .stacks import Stack as Stack
-    from .stacks import opened as opened
-    from .stacks import pair as pair
+if TYPE_CHECKING:  # `make flags` writes the list
+    from ._on_use import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:
-        if name in _NAMES:
-            return getattr(importlib.import_module(f"weft.testing.{_NAMES[name]}"), name)
+        if name in _MODULES:
+            return getattr(importlib.import_module(f"weft.testing.{_MODULES[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

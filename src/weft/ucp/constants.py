@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import enum
 
-__all__ = [
-    "DATATYPE_IOV",
-    "AtomicOp",
-    "EpCloseFlag",
-    "EpParamField",
-    "ErrHandlingMode",
-    "Feature",
-    "MemAdvice",
-    "MemAdviseParamField",
-    "MemAttrField",
-    "MemMapFlag",
-    "MemMapParamField",
-    "MemhPackFlag",
-    "MemhPackParamField",
-    "MemoryType",
-    "OpAttr",
-    "ParamField",
-    "Prot",
-    "ThreadMode",
-    "WorkerParamField",
-    "dt_make_contig",
-]
+PREFIXES = {
+    "ParamField": "PARAM_FIELD_",
+    "Feature": "FEATURE_",
+    "WorkerParamField": "WORKER_PARAM_FIELD_",
+    "ThreadMode": "THREAD_MODE_",
+    "EpParamField": "EP_PARAM_FIELD_",
+    "ErrHandlingMode": "ERR_HANDLING_MODE_",
+    "EpCloseFlag": "EP_CLOSE_FLAG_",
+    "MemMapParamField": "MEM_MAP_PARAM_FIELD_",
+    "MemMapFlag": "MEM_MAP_",
+    "Prot": "MEM_MAP_PROT_",
+    "MemAdviseParamField": "MEM_ADVISE_PARAM_FIELD_",
+    "MemAdvice": "MADV_",
+    "MemhPackParamField": "MEMH_PACK_PARAM_FIELD_",
+    "MemhPackFlag": "MEMH_PACK_FLAG_",
+    "MemAttrField": "MEM_ATTR_FIELD_",
+    "MemoryType": "MEMORY_TYPE_",
+    "AtomicOp": "ATOMIC_OP_",
+    "OpAttr": "OP_ATTR_",
+}
+"""Class -> what C has before a member's name. `make flags` writes the members under their C names to _names.py."""
 
 
 class ParamField(enum.IntFlag):
