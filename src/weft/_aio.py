@@ -6,8 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable
 
-__all__ = ["MANUAL_POLL_S", "Watched"]
-
 # Without an engine thread nothing makes the descriptor readable while the loop sleeps: the loop polls this often.
 MANUAL_POLL_S = 0.001
 

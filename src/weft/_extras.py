@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["EXTRAS", "missing", "needed"]
-
 # Package -> the extra that brings it (pyproject.toml).
 EXTRAS = {
     "typer": "cli",

@@ -14,20 +14,6 @@ from pathlib import Path
 
 from . import errors
 
-__all__ = [
-    "LOCK_S_MAX",
-    "explained",
-    "forks_wait",
-    "locked",
-    "open_regular",
-    "private_folder",
-    "private_folder_in_runtime",
-    "read_regular",
-    "registry_said",
-    "replace",
-    "runtime_folder",
-]
-
 _NOT_REGULAR = "it is no regular file"
 LOCK_S_MAX = 10.0  # changes take milliseconds; a slower holder is stopped or stuck
 

@@ -11,8 +11,6 @@ import functools
 import os
 from pathlib import Path
 
-__all__ = ["PAGE", "asks", "wanted"]
-
 PAGE = 2 << 20
 """Bytes of a huge page; smaller arrays get none."""
 

@@ -18,21 +18,6 @@ from typing import Any, NamedTuple
 from . import _nic, _process, errors
 from .flags import Flag
 
-__all__ = [
-    "ADDRESS",
-    "EXPORT",
-    "KEY",
-    "REMOTE_NIC",
-    "SYMMETRIC",
-    "VNI_DEFAULT",
-    "Packed",
-    "Place",
-    "format_address",
-    "of_endpoint",
-    "of_region",
-    "place_of",
-]
-
 MAGIC = b"WEFT"
 VERSION = 1
 ADDRESS, KEY, EXPORT = 1, 2, 3

@@ -9,8 +9,6 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["public", "unknown"]
-
 _MOST = 3  # names in one answer
 
 

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
     from ._nic import Nic
 
-__all__ = [
-    "array",
-    "client",
-    "generation",
-    "identity",
-    "listen",
-    "nic",
-    "nic_if_open",
-    "numpy_memory_handler",
-    "own_nic",
-    "place",
-    "public_nic",
-    "use_secret",
-]
-
 client: ContextVar[int] = ContextVar("client", default=0)
 """The process on whose behalf this one acts: a C program's, in the policy helper; 0: its own."""
 

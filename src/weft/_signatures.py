@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import inspect
     from collections.abc import Sequence
 
-__all__ = ["refusal", "signature"]
-
 
 def signature(function: Any) -> inspect.Signature:
     """The signature of a function or method of the extension; without `self` if it is bound."""

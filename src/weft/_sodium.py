@@ -14,8 +14,6 @@ from typing import Any
 
 from . import _nic, errors
 
-__all__ = ["VERSION_MIN", "functions", "key_of", "library"]
-
 VERSION_MIN = "1.6"
 """The first version of PyNaCl with libsodium 1.0.20, which has AEGIS."""
 

@@ -20,8 +20,6 @@ from ._info import (
     refuse_objects,
 )
 
-__all__ = ["from_dlpack"]
-
 
 class _DLDevice(ctypes.Structure):
     _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]

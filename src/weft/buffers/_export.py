@@ -8,8 +8,6 @@ from typing import Any
 
 from ._info import HMEM_SYSTEM, BufferInfo, Hold, c_strides, name_of, refuse_objects
 
-__all__ = ["from_buffer"]
-
 
 class _PyBuffer(ctypes.Structure):
     """Py_buffer of the CPython ABI."""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-__all__ = ["BufferInfo", "NotContiguous", "ReadOnly", "ScatterList", "is_contiguous"]
-
 HMEM_SYSTEM, HMEM_CUDA, HMEM_ROCR, HMEM_ZE = 0, 1, 2, 3  # enum fi_hmem_iface, fi_mr(3)
 DEVICE_ID_UNKNOWN = -1  # the CUDA array interface does not give the device of its pointer
 ADDRESS_LIMIT = 1 << 64

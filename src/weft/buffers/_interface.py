@@ -24,8 +24,6 @@ from ._info import (
     refuse_objects,
 )
 
-__all__ = ["from_array_interface", "from_cuda_array_interface"]
-
 
 def _descr_holds_objects(descr: Any) -> bool:
     """True if the `descr` of an array interface, a list of (name, typestr or fields, shape), has a field of objects."""

@@ -12,21 +12,6 @@ from typing import Any, TypeVar
 
 from .. import errors
 
-__all__ = [
-    "U64_MAX",
-    "c_int",
-    "command",
-    "each",
-    "integer",
-    "least",
-    "maybe",
-    "number",
-    "octets",
-    "seconds",
-    "text",
-    "whole",
-]
-
 U64_MAX = (1 << 64) - 1
 
 _T = TypeVar("_T")

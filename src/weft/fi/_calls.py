@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from .. import _nic
 
-__all__ = ["CALLS", "Call"]
-
 
 class Call(NamedTuple):
     """A call of endpoints: a row of the table.

@@ -15,8 +15,6 @@ from . import _args, _handle
 from .policy import Extensions
 from .rules import Rule
 
-__all__ = ["WAITING", "Controlled"]
-
 
 class Controlled:
     """An object that accepts commands, and has calls and values of its provider."""

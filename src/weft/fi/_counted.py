@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Counted"]
-
 
 class Counted:
     """The calls of an endpoint that count. The numbers come from its core as dictionaries."""

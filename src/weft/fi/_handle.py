@@ -22,27 +22,6 @@ from .. import _process, errors
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = [
-    "Children",
-    "Handle",
-    "Life",
-    "LifeInDomain",
-    "Site",
-    "adopt",
-    "check",
-    "close",
-    "elsewhere",
-    "enter",
-    "exit",
-    "finalize",
-    "here",
-    "live",
-    "no_copies",
-    "owned",
-    "users_text",
-    "where",
-]
-
 Site = tuple[CodeType, int]
 Children = dict[int, "weakref.ReferenceType[Any]"]
 

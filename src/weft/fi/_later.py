@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from .. import errors
 from . import _handle
 
-__all__ = ["DomainLater", "EndpointLater"]
-
 
 def _refuse(fid: Any, call: str, what: str) -> errors.FabricError:
     op = f"{fid._called}.{call}"

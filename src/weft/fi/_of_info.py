@@ -12,8 +12,6 @@ from ..flags import Flag, MrMode
 if TYPE_CHECKING:
     from .attrs import DomainAttr, Info
 
-__all__ = ["DomainOfInfo", "EndpointOfInfo"]
-
 
 class DomainOfInfo:
     """Attributes of a domain."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .attrs import FabricAttr
     from .policy import Provider
 
-__all__ = ["domain", "endpoint", "fabric"]
-
 _ENDPOINT = ("caps", "tx_attr", "rx_attr", "ep_attr")
 _TRY = "\n  try: an Info that getinfo returned for these as hints"
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .mr import MemoryRegion
     from .policy import Extensions
 
-__all__ = ["Opens"]
-
 
 class Opens:
     """Calls of `Domain`."""

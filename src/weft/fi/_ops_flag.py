@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .ep_alias import EndpointAlias
     from .policy import EndpointPolicy
 
-__all__ = ["COMMANDS", "OpFlags"]
-
 _SIDES = int(Flag.TRANSMIT | Flag.RECV)
 _DATA_WRITES = [call.name for call in CALLS if call.table == "rma" and "data!" in call.params]
 _MESSAGES = [call.name for call in CALLS if call.table in ("msg", "tagged")]

@@ -9,8 +9,6 @@ from typing import Any
 
 from .. import errors
 
-__all__ = ["ProgressThread"]
-
 _SLICE_S = 0.1
 _ENTRIES = 16
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Range", "joined", "within"]
-
 Range = tuple[int, int]
 
 

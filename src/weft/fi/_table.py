@@ -9,8 +9,6 @@ from typing import Any
 
 from ..flags import SHARED_CONTEXT
 
-__all__ = ["Table", "dotted", "number", "show"]
-
 
 def number(kind: Callable[[int], Any] | None = None, default: int = 0) -> Any:
     """A numeric field; `kind` is the flag class or enumeration of its values, for printing."""

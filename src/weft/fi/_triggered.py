@@ -13,8 +13,6 @@ from . import _args, _handle
 from ._calls import CALLS
 from .rules import Rule
 
-__all__ = ["NAMES", "triggered"]
-
 _TRIGGER = int(Flag.TRIGGER)
 
 _CALLS = {call.name: call for call in CALLS if call.form == "message"}

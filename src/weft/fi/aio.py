@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 else:
     AsyncCalls = object
 
-__all__ = ["AsyncEndpoint"]
-
 
 class _Awaited:
     """One operation under way: the context of its completion."""

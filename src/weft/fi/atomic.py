@@ -19,8 +19,6 @@ from .rules import Refusals, Rule
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["AtomicAttr", "Ioc", "MsgAtomic", "RmaIoc", "datatype_of", "datatype_size", "dtype_of", "query"]
-
 
 @dataclass(slots=True)
 class Ioc:

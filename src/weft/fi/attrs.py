@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from .domain import Domain
     from .fabric import Fabric
 
-__all__ = [
-    "LIBRARY_VERSION",
-    "DomainAttr",
-    "EpAttr",
-    "FabricAttr",
-    "Info",
-    "NicAttr",
-    "RxAttr",
-    "TxAttr",
-    "allocinfo",
-    "dupinfo",
-]
-
 LIBRARY_VERSION = VERSION(2, 1)  # the interface that the documents we follow describe
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from .attrs import DomainAttr, EpAttr, Info
     from .policy import Provider
 
-__all__ = ["auth_key_bytes", "keys_in_force", "keys_of_vector", "take_key"]
-
 
 def auth_key_bytes(provider: Provider, key: Any, size: int = 0) -> bytes:
     """An authorization key as bytes, checked. size: as in the attributes; 0 for the length of the key."""

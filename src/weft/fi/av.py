@@ -19,8 +19,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["AddressVector"]
-
 
 class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
     """The peers that an endpoint can name (struct fid_av). Made by `Domain.av_open`.

@@ -14,8 +14,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .av import AddressVector
 
-__all__ = ["AvSet", "AvSetAttr", "Named", "Range", "named"]
-
 _FLAGS = sum(int(one) for one in AvSetFlag)
 _ALL = (1 << 64) - 1
 

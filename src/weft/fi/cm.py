@@ -32,8 +32,6 @@ from .rules import Refusals, Rule
 if TYPE_CHECKING:
     from .fabric import Fabric
 
-__all__ = ["CmEvent", "ConnectionRequest", "PassiveEndpoint"]
-
 CmFound = tuple[int, int, int, tuple[int, int, int], int, Status, bytes]
 """A message from the NIC's queue: token, kind, what, source, connection, status, data."""
 

@@ -15,8 +15,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["Counter"]
-
 
 class Counter(Controlled, _handle.LifeInDomain, _nic.CounterCore):
     """Counts completed operations and failed operations (struct fid_cntr). Made by `Domain.cntr_open`.

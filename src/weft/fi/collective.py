@@ -15,8 +15,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .policy import DomainPolicy
 
-__all__ = ["CollectiveAttr", "query_collective"]
-
 
 @dataclass(slots=True)
 class CollectiveAttr:

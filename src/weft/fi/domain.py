@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from .fabric import Fabric
     from .policy import Provider
 
-__all__ = ["Domain"]
-
 
 def _work() -> Any:
     """The module of deferred work, imported at the first use: few domains have any."""

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from .domain import Domain
     from .ep_statistics import EndpointStatistics, MessageStatistics
 
-__all__ = ["Endpoint"]
-
 _CQ_FLAGS = int(Flag.TRANSMIT | Flag.RECV | BindFlag.SELECTIVE_COMPLETION)
 _LOCAL_COUNTS = int(Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE)
 _REMOTE_COUNTS = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE)

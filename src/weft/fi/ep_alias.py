@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .domain import Domain
     from .endpoint import Endpoint
 
-__all__ = ["EndpointAlias", "OfOriginal"]
-
 
 class OfOriginal:
     """Calls of an alias that are its original's."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .attrs import Info
     from .fabric import Fabric
 
-__all__ = ["EqCmEntry", "EqEntry", "EqErrEntry", "EventQueue"]
-
 _SLICE_S = 0.05  # a thread that waits for peers checks again after this time
 _SLICE_MANUAL_S = 0.001  # the same if only the waiting thread makes progress
 _PULLED_MAX = 64  # events taken from the NIC before the application reads them

@@ -18,8 +18,6 @@ from .policy import Provider
 from .registry import find, providers
 from .rules import Refusals, Rule
 
-__all__ = ["Fabric", "trywait"]
-
 
 class Fabric(_handle.Life):
     """A provider opened for use (struct fid_fabric).

@@ -30,8 +30,6 @@ from .joining import GroupShape, Joiner, Multicast, shape
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
-__all__ = ["CollectiveGroup", "GroupStatistics", "Joins"]
-
 _KINDS = frozenset((int(CmKind.group_agreed), int(CmKind.group_joined), int(CmKind.group_failed)))
 
 

@@ -18,8 +18,6 @@ from .offer import Candidate, Explanation
 from .policy import Asked, Provider
 from .registry import each, families, providers
 
-__all__ = ["first", "getinfo", "of_provider", "version"]
-
 
 def version() -> int:
     """Interface version of the library, as `fi.VERSION(major, minor)` (fi_version)."""

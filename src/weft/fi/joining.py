@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .endpoint import Endpoint
     from .policy import GroupPlan
 
-__all__ = ["GroupShape", "Joiner", "Multicast", "shape"]
-
 _Enabled = tuple[int, int, int]  # the address of an enabled endpoint: nic, pid, vni
 _BLOCKLESS_RADIX = 4  # of members that are spread over hosts in no order
 

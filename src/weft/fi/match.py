@@ -41,20 +41,6 @@ from .offer import Candidate, No, Offer, Rejections
 if TYPE_CHECKING:
     from .policy import Asked, Provider
 
-__all__ = [
-    "DOMAIN_CAPS",
-    "RX_CAPS",
-    "TX_CAPS",
-    "complete",
-    "match_caps",
-    "match_kinds",
-    "match_limits",
-    "match_offer",
-    "modes_needed",
-    "negotiate_mr_mode",
-    "widen_keys",
-]
-
 _RMA_MODIFIERS = Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE
 _MSG_MODIFIERS = Flag.SEND | Flag.RECV
 _SECONDARY = (

@@ -27,8 +27,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["MemoryRegion"]
-
 # Operators of the enumerations cost a microsecond each.
 _REMOTE, _ENDPOINT = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE), int(MrMode.MR_ENDPOINT)
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .av import AddressVector
     from .mr import MemoryRegion
 
-__all__ = ["PLAIN", "Extra", "MrAttr", "MrAuthKey", "MrDmabuf"]
-
 
 @dataclass(slots=True)
 class MrDmabuf:

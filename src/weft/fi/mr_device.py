@@ -19,8 +19,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["DEVICE_FLAGS", "declared", "map_dmabuf", "of_device", "refuse_undeclared"]
-
 DEVICE_FLAGS = MrFlag.MR_DMABUF | MrFlag.HMEM_DEVICE_ONLY | MrFlag.HMEM_HOST_ALLOC
 
 

@@ -24,8 +24,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["ACCESS", "authorized", "cut", "quick_rules", "refuse_without_keys", "register", "register_attr"]
-
 _WRITES = int(Flag.REMOTE_WRITE | Flag.READ | Flag.RECV)
 ACCESS = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.COLLECTIVE
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from ..flags import ADDR_UNSPEC
 
-__all__ = ["Msg"]
-
 
 @dataclass(slots=True)
 class Msg:

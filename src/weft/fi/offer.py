@@ -16,8 +16,6 @@ from ..flags import EpType
 if TYPE_CHECKING:
     from .attrs import Info
 
-__all__ = ["Candidate", "Explanation", "No", "Offer", "Rejection", "Rejections"]
-
 
 @dataclass
 class Offer:

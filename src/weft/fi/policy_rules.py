@@ -14,19 +14,6 @@ from ..flags import AvFlag, AvType, CntrEvents, Control, CqFormat, Flag, MrFlag,
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "BindRules",
-    "CommandRules",
-    "CounterRules",
-    "KeyRules",
-    "Option",
-    "QueueRules",
-    "RegionFacts",
-    "RegionRules",
-    "VectorRules",
-    "WorkRules",
-]
-
 
 class KeyRules(NamedTuple):
     """The keys of regions.

@@ -11,8 +11,6 @@ from .rules import Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = ["make_raw_key", "parse_raw_key"]
-
 KEY_SIZE = 8
 _RAW_VERSION = 1
 

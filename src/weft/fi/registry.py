@@ -15,8 +15,6 @@ from .policy import Asked, Provider
 if TYPE_CHECKING:
     from .offer import Explanation
 
-__all__ = ["each", "families", "find", "providers", "register", "register_family", "register_later"]
-
 # By name, in the order of registration; a str is the module that registers the provider when it is imported.
 _providers: dict[str, Provider | str] = {}
 # Providers whose names are known only when a library is asked, by the word before the colon of these names.

@@ -17,8 +17,6 @@ from ..flags import ADDR_UNSPEC
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["MsgRma", "RmaIov", "rma_desc"]
-
 
 @dataclass(slots=True)
 class RmaIov:

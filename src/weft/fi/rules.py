@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from .. import errors
 from ..flags import Errno
 
-__all__ = ["Refusals", "Rule"]
-
 
 class Rule(enum.Enum):
     """A rule that a call enforces; `errno` is the man page's error number, which a provider may replace."""

@@ -29,24 +29,6 @@ from .tagged import MsgTagged
 if TYPE_CHECKING:
     from .domain import Domain
 
-__all__ = [
-    "MESSAGES",
-    "STRUCTS",
-    "DeferredWork",
-    "MsgCompare",
-    "MsgFetch",
-    "OpAtomic",
-    "OpCntr",
-    "OpCompareAtomic",
-    "OpFetchAtomic",
-    "OpMsg",
-    "OpRma",
-    "OpTagged",
-    "TriggerThreshold",
-    "TriggeredContext",
-    "queue",
-]
-
 _CALL = "deferred work"  # of FI_QUEUE_WORK and FI_TRIGGER: the begin of their errors
 
 

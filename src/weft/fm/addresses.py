@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["MAC_PATTERN", "NIC_MAX", "Place", "mac_text", "nic_of_mac", "nic_text", "parse_nic", "place"]
-
 NIC_MAX = (1 << 20) - 1
 MAC_PATTERN = r"^[0-9a-fA-F]:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}$"
 _MAC = re.compile(MAC_PATTERN.replace("$", r"\Z"), re.ASCII)

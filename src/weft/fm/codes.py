@@ -6,22 +6,6 @@ import re
 
 from .. import errors
 
-__all__ = [
-    "CREATED",
-    "CURL_FAILED",
-    "HWROOT_INUSE",
-    "HWROOT_INVALID",
-    "JOB_LIMIT",
-    "MCAST_INUSE",
-    "MCAST_INVALID",
-    "MCAST_MAX",
-    "NO_ADDRESS",
-    "NO_ROOT",
-    "SERVER_ERR",
-    "ManagerError",
-    "create_error",
-]
-
 # Numbers of fi_cxi_ext.h: FI_CXI_ERRNO_JOIN_*.
 MCAST_INUSE, HWROOT_INUSE, MCAST_INVALID, HWROOT_INVALID = 2048, 2049, 2050, 2051
 CURL_FAILED, SERVER_ERR = 2052, 2054

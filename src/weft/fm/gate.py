@@ -15,8 +15,6 @@ from typing import Any
 
 from .store import Refused
 
-__all__ = ["BODY_MAX", "PUBLIC_MAX", "Gate"]
-
 BODY_MAX = 16 << 20  # bytes: 2^20 members have 13 bytes each
 PUBLIC_MAX = 64 << 10  # of a request without a token
 BODY_S = 10.0

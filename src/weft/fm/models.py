@@ -15,23 +15,6 @@ from .codes import MCAST_MAX
 from .store import Group, Job, Limits, Nic
 from .topology import Edge
 
-__all__ = [
-    "Edges",
-    "GroupAnswer",
-    "GroupList",
-    "JobAnswer",
-    "JobList",
-    "JobPatch",
-    "JobRequest",
-    "MulticastRequest",
-    "NicAnswer",
-    "NicList",
-    "NicRequest",
-    "Problem",
-    "Released",
-    "Status",
-]
-
 MEMBERS_MAX = (1 << 20) - 1  # the provider's max_members
 
 _Text = Annotated[StrictStr, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]

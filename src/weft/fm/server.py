@@ -52,8 +52,6 @@ with needed("weft.fm.server"):
 if TYPE_CHECKING:
     import uvicorn
 
-__all__ = ["Live", "address_of", "application", "listen", "run", "running"]
-
 Live = Callable[[], dict[str, Any]]
 """What the page shows of the host: devices, services, counters; a function that may block, and may raise OSError."""
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import os
     import sqlite3
 
-__all__ = ["Group", "Job", "Limits", "Nic", "Refused", "Store"]
-
 _VERSION = 1
 _WAIT_S = 1.0  # for another process's transaction; then the request is answered with 409, and the client repeats it
 _SCHEMA = f"""

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from .addresses import mac_text, place
 
-__all__ = ["Edge", "switch_name", "tree"]
-
 
 class Edge(NamedTuple):
     """From a parent to a child. Names: an address of six octets for a NIC, "group/switch" for a switch."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["RECORD_BYTES_MAX", "Channel"]
-
 RECORD_BYTES_MAX = 1 << 24
 """Bytes of a record: a ticket has about 300."""
 

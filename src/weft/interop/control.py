@@ -18,8 +18,6 @@ from .. import errors
 from ..memory import zeros
 from ..share import Node, RemoteArray, Ticket
 
-__all__ = ["Control", "Failure", "State", "pauses", "rebuilt", "stated"]
-
 _WORDS = 512  # the state, the bytes of the text, the text
 _TEXT_BYTES_MAX = (_WORDS - 2) * 8
 _GONE = (errors.ConnectionReset, errors.KeyRejected)

@@ -23,8 +23,6 @@ from .channel import RECORD_BYTES_MAX
 from .control import pauses
 from .peers import DEFAULT_TIMEOUT_S, PeerArrays, meet
 
-__all__ = ["attach_all"]
-
 
 def attach_all(
     comm: Any,

@@ -23,8 +23,6 @@ from ..share.names.waiting import seconds
 from .channel import RECORD_BYTES_MAX, Channel
 from .control import Control, Failure, State, failure_of, rebuilt, stated, waited
 
-__all__ = ["DEFAULT_TIMEOUT_S", "PeerArrays", "meet"]
-
 DEFAULT_TIMEOUT_S = 60.0
 _VERSION = 1
 _LINGER_S = 2.0  # time that a failed rank stays, so that the others can read its error

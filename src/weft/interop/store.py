@@ -26,8 +26,6 @@ from .channel import RECORD_BYTES_MAX
 from .control import pauses
 from .peers import DEFAULT_TIMEOUT_S, PeerArrays, Result, meet
 
-__all__ = ["FileStore", "KeyValueStore", "attach_all", "meet_by_store"]
-
 # Seconds of one wait at the store. Between two waits the deadline is checked.
 _SLICE_S = 0.5
 _SETTLE_S = 3.0

@@ -26,8 +26,6 @@ from .store import KeyValueStore, meet_by_store
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PeerTensors", "as_tensor", "attach_all", "empty", "like", "move", "zeros"]
-
 _Module = TypeVar("_Module", bound="torch.nn.Module")
 # NumPy has these dtypes only from ml_dtypes, which torch does not know: their bits are passed on as integers.
 _AS_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e4m3fnuz": "uint8", "float8_e5m2": "uint8"}

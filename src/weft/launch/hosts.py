@@ -7,8 +7,6 @@ from pathlib import Path
 
 from .. import errors
 
-__all__ = ["expand_hosts", "expand_tasks", "hosts_in_file"]
-
 HOSTS_MAX = 1 << 16
 """Hosts of a list. The largest machines have some ten thousand; a longer list is a mistake in a range."""
 _FILE_BYTES_MAX = 1 << 24

@@ -17,8 +17,6 @@ from .hosts import expand_hosts, expand_tasks, hosts_in_file
 from .slingshot import NAMES as SLINGSHOT_NAMES
 from .slingshot import Slingshot, slingshot
 
-__all__ = ["Launch", "Launcher", "environment"]
-
 # Slurm's step ids from here on are no steps of srun: batch script, interactive shell, external step.
 _STEP_MAX = 0xFFFFFFF0
 _ANCESTORS_MAX = 32

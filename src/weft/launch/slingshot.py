@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["NAMES", "Slingshot", "slingshot"]
-
 NAMES = ("SLINGSHOT_VNIS", "SLINGSHOT_DEVICES", "SLINGSHOT_SVC_IDS", "SLINGSHOT_TCS")
 VNI_MAX = 0xFFFF
 _TCS = {1: "DEDICATED_ACCESS", 2: "LOW_LATENCY", 4: "BULK_DATA", 8: "BEST_EFFORT"}

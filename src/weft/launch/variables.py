@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from .slingshot import NAMES
 
-__all__ = ["VARIABLES"]
-
 VARIABLES: Mapping[str, tuple[str, ...]] = {
     who: tuple(names.split())
     for who, names in {

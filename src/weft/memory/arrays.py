@@ -16,8 +16,6 @@ from .reserve import part, whole_shape
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["allocator", "array", "empty", "empty_like", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like"]
-
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Shape: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 

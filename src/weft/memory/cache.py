@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from .. import _nic, _process, settings
 
-__all__ = ["CacheState", "CacheStatistics", "cache_settings", "cache_state", "statistics"]
-
 UNLIMITED = 2**64 - 1
 
 

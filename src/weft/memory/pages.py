@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-__all__ = ["other_page_size", "page_sizes"]
-
 
 def page_sizes() -> set[int]:
     """Page sizes of this system, in bytes."""

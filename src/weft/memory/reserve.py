@@ -11,8 +11,6 @@ from .. import errors
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["part", "room_of", "whole_shape"]
-
 # The whole rooms, by id(): arrays are not hashable. An entry goes with its room.
 _rooms: dict[int, weakref.ReferenceType[np.ndarray[Any, Any]]] = {}
 

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 
 from .views import View, parse
 
-__all__ = ["Process", "Viewer"]
-
 ANSWER_BYTES_MAX = 64 << 20
 _LISTENS = "00010000"  # flags of a listening socket in /proc/net/unix: __SO_ACCEPTCON
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred

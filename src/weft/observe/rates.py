@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from .views import DomainView, EndpointView, View
 
-__all__ = ["Rates", "rates"]
-
 
 @dataclass(frozen=True)
 class Rates:

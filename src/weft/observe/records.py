@@ -12,8 +12,6 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["EndpointName", "Record", "Recording", "read"]
-
 MAGIC = b"WEFTTRC\0"
 VERSION = 1
 HEAD_BYTES = 64 * 1024

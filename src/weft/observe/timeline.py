@@ -19,8 +19,6 @@ from typing import Any, TextIO
 from .. import _nic
 from .records import NO_ENDPOINT, Record, Recording
 
-__all__ = ["events", "write"]
-
 Event = dict[str, Any]
 
 OPERATIONS = ("write", "read", "atomic", "vectored call", "connect", "send", "pull")

@@ -9,8 +9,6 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
-__all__ = ["CounterView", "DomainView", "EndpointView", "PeerView", "QueueView", "ReceiveView", "View", "parse"]
-
 VERSION = 1
 
 

@@ -25,8 +25,6 @@ from .records import Record, Value, pack, unpack
 if TYPE_CHECKING:
     from ..fi.attrs import Info
 
-__all__ = ["Client", "offers"]
-
 _Answer = Mapping[str, Value]
 
 _EXTENSIONS: Mapping[str, Callable[[Any, Record], _Answer]] = {

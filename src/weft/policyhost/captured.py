@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from ..fi.attrs import Info
 from ..flags import VERSION
 
-__all__ = ["CLIENTS", "Call", "Client", "calls"]
-
 FOLDER = Path(__file__).with_name("hints")
 
 

@@ -13,19 +13,6 @@ from typing import Any, NamedTuple
 from . import rules
 from .records import Record, Value
 
-__all__ = [
-    "dom_ops",
-    "get_val",
-    "getopt",
-    "open_ops",
-    "own_control",
-    "set_ops",
-    "set_val",
-    "setopt",
-    "work_full",
-    "work_waits",
-]
-
 _Answer = dict[str, Value]
 
 

@@ -20,8 +20,6 @@ from ..fi.policy import GroupPlan
 from ..fi.rules import Rule
 from .records import Record, Value
 
-__all__ = ["Lease", "av_set", "join", "query", "run"]
-
 _Answer = dict[str, Value]
 
 _MEMBER = struct.Struct("<IIHHI")

@@ -12,8 +12,6 @@ from ..fi.attrs import Info, NicAttr
 from ..flags import AV_AUTH_KEY
 from .records import Record, Value
 
-__all__ = ["NUMBERS", "TEXTS", "info_of", "record_of", "record_of_prov"]
-
 _PARTS = ("tx", "rx", "ep", "domain", "fabric")
 _TEXTS = {"domain": ("name",), "fabric": ("name", "prov_name")}
 _KEYS = ("ep", "domain")  # the parts with an authorization key

@@ -13,8 +13,6 @@ from ..fi.mr_register import authorized, refuse_without_keys
 from ..flags import AddrFormat, AvFlag
 from .records import Record, Value
 
-__all__ = ["insert", "insert_peer", "lookup", "of_region", "of_sender", "remove", "user_id"]
-
 _Answer = dict[str, Value]
 
 

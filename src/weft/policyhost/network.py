@@ -17,8 +17,6 @@ from pathlib import Path
 from .. import _process, _sodium, errors, settings
 from .records import Record, Value
 
-__all__ = ["NAMES", "process", "variables", "without_python"]
-
 NAMES = ("WEFT_SECRET", "WEFT_SECRET_FILE", "WEFT_LISTEN", "WEFT_ADVERTISE", "WEFT_TCP_LOG")
 _ENCRYPTION = ("auto", "on", "off")  # in the order of link::Encryption
 _SYSTEMS = ("libsodium.so.26", "libsodium.so.23", "libsodium.so")

@@ -16,8 +16,6 @@ from typing import TypeAlias, Union
 
 from .. import errors
 
-__all__ = ["VERSION", "Record", "Value", "pack", "unpack"]
-
 VERSION = 1
 _HEAD = b"WR" + bytes([VERSION])
 _NUMBER = struct.Struct("<Q")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..fi.policy import Address, DomainPolicy
     from ..settings import CacheSettings, Settings
 
-__all__ = ["domain", "endpoint", "handle", "matching", "outcome", "passive_endpoint", "process", "queue"]
-
 _Fields = dict[str, Value]
 
 

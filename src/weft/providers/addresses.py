@@ -11,8 +11,6 @@ from ..fi.policy import Address
 from ..flags import AddrFormat
 from . import hosts
 
-__all__ = ["WeftAddresses"]
-
 _ADDRESS = re.compile(r"weft://(\d+)(?:/(\d+)(?:/(\d+))?)?/?\Z", re.ASCII)
 
 

@@ -60,8 +60,6 @@ from ..flags import (
     ResourceMgmt,
 )
 
-__all__ = ["GROUP_MEMBERS_MAX", "PAYLOAD_BYTES", "PIDS", "BaseCounter", "BaseDomain", "BaseEndpoint", "BaseProvider"]
-
 PIDS = range(0x40000000, 0x80000000)
 """The range from which the NIC chooses endpoint numbers, unless a provider has another."""
 

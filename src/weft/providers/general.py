@@ -35,8 +35,6 @@ from . import hosts
 from .addresses import WeftAddresses
 from .base import BaseDomain, BaseEndpoint, BaseProvider
 
-__all__ = ["General"]
-
 PROTO_WEFT = PROTO_PROVIDER | 1
 NIC_NAME = "weft0"
 

@@ -18,8 +18,6 @@ from .. import _nic
 from ..fi.policy import RegionFacts
 from ..flags import Flag
 
-__all__ = ["Mappings"]
-
 _HELD_BYTES_MAX = 1 << 20
 """An object without weak references is kept alive for its mapping if it has at most this many bytes."""
 

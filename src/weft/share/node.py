@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from .arrays.aio import LoopLane
     from .ofi_node import RealFabric
 
-__all__ = ["Node", "NodeStatistics", "open"]
-
 # Long enough that a busy owner answers in time, so that only a stopped owner is reported.
 DEFAULT_TIMEOUT_S = 30.0
 _ASIDE_MAX = 64  # lanes whose last call got no answer

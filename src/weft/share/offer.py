@@ -19,8 +19,6 @@ from .names.ticket import Ticket, encode_dtype, host_id, process_start
 if TYPE_CHECKING:
     from .node import Node
 
-__all__ = ["Offer", "check", "register"]
-
 _ACCESS = {
     "r": int(fi.REMOTE_READ),
     "w": int(fi.REMOTE_WRITE),

@@ -27,8 +27,6 @@ from .names.ticket import FABRIC_PREFIX
 if TYPE_CHECKING:
     from .node import Node
 
-__all__ = ["RealCalls", "RealFabric", "RealLane"]
-
 # Registration modes that this module handles.
 _MR_MODES = fi.MR_LOCAL | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_PROV_KEY | fi.MR_ENDPOINT
 _UNDER_WAY_MAX = 64

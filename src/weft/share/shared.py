@@ -28,8 +28,6 @@ from .offer import Offer, check, register
 if TYPE_CHECKING:
     from .node import Node
 
-__all__ = ["Shared"]
-
 # Attributes that a Shared takes from its RemoteArray, unless it defines them itself.
 _REMOTE_NAMES = frozenset(name for name in dir(RemoteArray) if not name.startswith("_"))
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .names.ticket import Ticket
     from .shared import Shared
 
-__all__ = ["CallableModule", "attach"]
-
 
 def attach(source: str | Ticket | Shared | RemoteArray, wait: float = 0.0) -> RemoteArray:
     """Attach an array of another process (or of this process): `t = weft.attach("table")`.

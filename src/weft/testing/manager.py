@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..fm.store import Store
 
-__all__ = ["FabricManager", "fabric_manager"]
-
 _TOKEN = "of-this-test"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MODE_NAMES"]
-
 _BASIC = "virt_addr+allocated+prov_key"
 MODE_NAMES = (
     "none",

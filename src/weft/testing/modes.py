@@ -9,8 +9,6 @@ import pytest
 from ..flags import MrMode
 from .mode_names import MODE_NAMES
 
-__all__ = ["MR_MODES", "mode_of", "requiring"]
-
 
 def mode_of(name: str) -> MrMode:
     """The bits of a name in MODE_NAMES: "virt_addr+prov_key"."""

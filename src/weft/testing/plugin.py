@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from .slingshot import CxiHost
     from .stacks import Pair
 
-__all__ = [
-    "cxi_domain",
-    "cxi_hints",
-    "cxi_host",
-    "cxi_pair",
-    "cxi_service",
-    "mr_mode",
-    "weft_domain",
-    "weft_hints",
-    "weft_pair",
-]
-
 
 @pytest.fixture(params=MODE_NAMES)
 def mr_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> MrMode:

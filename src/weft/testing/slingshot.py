@@ -21,8 +21,6 @@ from ..providers.cxi import registry
 from ..providers.cxi import service as services
 from . import stacks
 
-__all__ = ["CxiHost", "cxi"]
-
 _CAPS = fi.RMA | fi.ATOMIC | fi.RMA_EVENT
 # Variables hidden while a host is active: those of a launch, and the list of hosts.
 _HIDDEN = ("SLINGSHOT_", "WEFT_CXI_HOSTS")

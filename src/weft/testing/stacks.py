@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from .. import fi
 
-__all__ = ["WAIT_SECONDS", "Pair", "Remote", "Stack", "hints", "opened", "opened_domain", "pair"]
-
 WAIT_SECONDS = 30.0
 """Default timeout of `Stack.wait`: long, because a machine that runs tests may be busy."""
 

@@ -26,8 +26,6 @@ from typing import NamedTuple
 from ..observe import Viewer
 from .run import providers
 
-__all__ = ["KINDS", "Kind", "Trial", "find", "libfabric_version", "offered", "start", "with_data"]
-
 DEADLINE_S = 60.0  # a busy machine takes long to start a policy helper
 LOOK_S = 2.0
 _MARK = "weft-doctor: "

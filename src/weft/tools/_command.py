@@ -10,8 +10,6 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["Command", "Group"]
-
 
 def _as_typed(params: list[Any]) -> list[Any]:
     for param in params:

@@ -9,8 +9,6 @@ from typing import Any
 
 from .. import fi
 
-__all__ = ["RECEIVED", "SENT", "Completions"]
-
 RECEIVED, SENT = "received", "sent"
 """Contexts of receives and sends."""
 

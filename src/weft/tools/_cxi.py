@@ -13,8 +13,6 @@ from .. import fi  # noqa: F401  # first: it registers the provider, and the mod
 from ..providers.cxi import auth_key, device, env, registry, service
 from ._text import console, plain_table
 
-__all__ = ["DeviceKey", "doctor_cxi", "search"]
-
 
 @dataclass(frozen=True)
 class DeviceKey:

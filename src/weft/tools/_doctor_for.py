@@ -23,8 +23,6 @@ from ._text import UsageError, console, plain_table
 from .doctor import MARKS
 from .run import environment, folder, providers, variables
 
-__all__ = ["doctor_for"]
-
 _NOW = "as it is here"
 _OURS = 9000  # major version of Weft's providers: a real provider of the name has a smaller one
 _MACHINE = ("memfd", "process_vm_readv (CMA)", "ptrace scope", "descriptors", "memlock")

@@ -25,8 +25,6 @@ from . import _real
 from ._completions import RECEIVED, SENT, Completions
 from ._text import UsageError
 
-__all__ = ["DEFAULT_PROVIDER", "info_of", "run", "serve"]
-
 DEFAULT_PROVIDER = Cxi.name
 KEY = 0xC0DE  # FT_MR_KEY
 PORT = "9228"  # of a server over IP; fabtests' default

@@ -8,8 +8,6 @@ from typing import Any
 
 from .. import fi
 
-__all__ = ["field_of", "named_value", "shown_value"]
-
 
 def field_of(one: fi.Info, path: str) -> tuple[Any, Any]:
     """Value and kind of a dotted field; (None, None) if a part is missing."""

@@ -17,8 +17,6 @@ from .service import as_plain
 if TYPE_CHECKING:
     from ..providers.cxi.device import Device
 
-__all__ = ["Registrar", "live"]
-
 LOOK_S = 2.0
 _log = logging.getLogger("weft.fm")
 

@@ -27,8 +27,6 @@ from ._text import UsageError
 if TYPE_CHECKING:
     from ..providers.cxi.launch import Job
 
-__all__ = ["collectives", "prefix", "sweep"]
-
 URL, TOKEN = "FI_CXI_COLL_FABRIC_MGR_URL", "FI_CXI_COLL_MCAST_TOKEN"
 _CACERT = "FI_CXI_COLL_FABRIC_MGR_CACERT"
 JOBS = "/fabric/collectives/jobs"

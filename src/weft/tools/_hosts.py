@@ -22,8 +22,6 @@ from .. import _sodium, settings
 from ._pair import DEADLINE_S, LINE_BYTES, ServedTarget, command, environment, provider_of
 from ._text import PLACE, UsageError
 
-__all__ = ["HostTarget", "need_secret", "serve"]
-
 _LINE_BYTES_MAX = 4096
 _NBYTES_MAX = 1 << 32
 

@@ -22,8 +22,6 @@ from ._fields import field_of, named_value, shown_value
 from ._table import Printer, Table
 from ._text import UsageError
 
-__all__ = ["Answer", "Set", "client_of", "info_for", "sets"]
-
 
 @dataclass
 class Answer:

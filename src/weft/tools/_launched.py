@@ -8,8 +8,6 @@ from typing import Any
 
 from ..launch import Launch, Launcher
 
-__all__ = ["Row", "as_dict", "rows"]
-
 _HOSTS_SHOWN = 6
 
 

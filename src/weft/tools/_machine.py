@@ -22,8 +22,6 @@ from pathlib import Path
 
 from .. import _huge, _nic, _process, _sodium, errors, settings
 
-__all__ = ["Check", "checks"]
-
 # Not in Python's fcntl before 3.13: <linux/fcntl.h>, since Linux 5.1.
 _F_SEAL_FUTURE_WRITE = 0x10
 _USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # <asm/unistd.h>

@@ -17,8 +17,6 @@ from . import _messages
 from ._pair import LINE_BYTES, Side, Target, address_of
 from ._socket import Bare
 
-__all__ = ["WINDOW", "Bench", "Op", "Row", "bytes_needed", "depths", "match_row", "plan"]
-
 MESSAGES = ("send", "tsend")
 _TOGETHER = ("inject_write", *MESSAGES)  # latency is half a round trip: the peer takes part
 DEPTHS = (1000, 10_000, 100_000)

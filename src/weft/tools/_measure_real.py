@@ -15,8 +15,6 @@ from ._measure import WINDOW, Bench, Op, Row
 from ._pair import Side, Target, half_round_trip
 from ._real import OPS, over_sockets
 
-__all__ = ["RealBench"]
-
 _POLLS = 256  # of an empty queue, before the other process and the clock are looked at
 _DEADLINE_S = 20.0
 

@@ -20,8 +20,6 @@ from .. import fi
 if TYPE_CHECKING:
     from ._pair import Side, Target
 
-__all__ = ["How", "Matching", "request", "round_trips", "stream", "together"]
-
 DEADLINE_S = 20.0
 WINDOW = 64  # messages that a sender has posted and whose completions it has not read
 _RECEIVES = 2 * WINDOW  # posted by the receiver of a stream

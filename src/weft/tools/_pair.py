@@ -34,8 +34,6 @@ from ._socket import Partner
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["DEADLINE_S", "LINE_BYTES", "ServedTarget", "Side", "Target", "TargetError"]
-
 DEADLINE_S = 20.0
 """Timeout of every step; normally a step takes milliseconds."""
 

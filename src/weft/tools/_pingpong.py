@@ -25,8 +25,6 @@ from ._hosts import need_secret
 from ._pair import hung_up, name_of, name_text
 from ._text import UsageError
 
-__all__ = ["PORT", "PeerGone", "Plan", "Result", "call", "check", "run", "say_debug", "wait_for_client"]
-
 PORT = 47592
 """The port of the control connection."""
 

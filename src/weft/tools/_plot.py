@@ -14,8 +14,6 @@ from ._text import UsageError, format_size
 if TYPE_CHECKING:
     from ._measure import Row
 
-__all__ = ["check", "draw"]
-
 SUFFIXES = (".png", ".svg")
 _STYLES = {"direct": "-", "foreign": "--", "ring": ":", "tcp": "-."}
 _OTHER = (0, (6, 1, 1, 1, 1, 1))  # a provider of a real libfabric

@@ -4,8 +4,6 @@ that are not clearly valid, and --help, are left to typer, which reports the err
 
 from __future__ import annotations
 
-__all__ = ["OPTIONS", "SWITCHES", "parse"]
-
 OPTIONS = {
     "provider": ("--provider", "-p"),
     "fabric": ("--fabric", "-f"),

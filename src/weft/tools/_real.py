@@ -5,8 +5,6 @@ from __future__ import annotations
 from .. import fi
 from ._text import UsageError
 
-__all__ = ["MODES", "OPS", "check", "choose", "is_real", "over_sockets", "side_info"]
-
 PREFIX = "ofi:"
 OPS = ("write", "read", "inject_write", "fetch_add", "send", "tsend")
 """Operations of `weft perf` that libfabric has a call for."""

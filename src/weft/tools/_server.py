@@ -19,8 +19,6 @@ from ..share.names.server import check_name
 from ._pair import DEADLINE_S, ServedTarget, command, environment, provider_of
 from ._text import UsageError
 
-__all__ = ["RemoteTarget", "serve", "servers"]
-
 NAME = "perf"
 """The default name of a server."""
 

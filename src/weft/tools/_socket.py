@@ -15,8 +15,6 @@ from .. import _nic, _process
 if TYPE_CHECKING:
     from ._pair import Target
 
-__all__ = ["Bare", "Partner"]
-
 _LIMIT_S = 10.0
 
 

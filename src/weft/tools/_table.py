@@ -7,8 +7,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-__all__ = ["Printer", "Table", "piped_width"]
-
 _NARROW, _WIDE = 12, 112
 _BOLD, _YELLOW, _PLAIN = "\033[1m", "\033[33m", "\033[0m"
 

@@ -11,25 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = [
-    "PLACE",
-    "UsageError",
-    "console",
-    "format_bandwidth",
-    "format_rate",
-    "format_size",
-    "format_time",
-    "is_place",
-    "known_words",
-    "parse_count",
-    "parse_enum",
-    "parse_flags",
-    "parse_names",
-    "parse_number",
-    "parse_sizes",
-    "plain_table",
-]
-
 SIZE_MAX = 1 << 30
 
 

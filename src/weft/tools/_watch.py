@@ -17,8 +17,6 @@ from ._text import console, plain_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["watch"]
-
 LOOK_S = 0.5
 
 

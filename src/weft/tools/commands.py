@@ -16,8 +16,6 @@ from .perf import COLUMNS, OPS, PATHS, SIZES, SIZES_QUICK
 from .pingpong import EP_TYPES, ITERATIONS, MODES
 from .pingpong import SIZES as PINGPONG_SIZES
 
-__all__ = ["app"]
-
 app = typer.Typer(
     name="weft",
     cls=Group,

@@ -17,8 +17,6 @@ from typing import Any
 
 from ._text import format_bandwidth, format_time
 
-__all__ = ["demo"]
-
 FRAMES = (100, 270, 480)
 COUNTS = 1000
 BATCHES, BATCH_NS = 15, 4_000_000

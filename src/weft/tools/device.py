@@ -10,8 +10,6 @@ import typer
 from ._command import Command, Group
 from ._text import UsageError, console, parse_number, plain_table
 
-__all__ = ["app"]
-
 app = typer.Typer(
     cls=Group, help="The CXI devices of this host, made of software.", no_args_is_help=True, rich_markup_mode=None
 )

@@ -20,8 +20,6 @@ from ._machine import Check, checks
 from ._text import console
 from .perf import LOCAL_PATHS, tcp_pair, why_another_way
 
-__all__ = ["MARKS", "DataPath", "doctor"]
-
 _MEMORY = {
     "direct": "memory that Weft allocated (weft.empty, Domain.alloc)",
     "foreign": "memory of NumPy, torch ...",

@@ -16,8 +16,6 @@ import ipaddress
 
 from ._text import UsageError, parse_sizes
 
-__all__ = ["SIZES", "TESTS", "fabtest"]
-
 TESTS = ("rma_bw", "rma_pingpong", "rdm_bw", "rdm_pingpong", "rdm_tagged_bw", "rdm_tagged_pingpong", "bw")
 SIZES = "64,256,1K,4K,64K,1M"
 

@@ -15,8 +15,6 @@ import typer
 from ._command import Command, Group
 from ._text import UsageError, console, plain_table
 
-__all__ = ["app", "beside", "own_token"]
-
 PORT = 7430
 BUSY_S = 5.0  # after this time the user is told that the manager is busy
 _URL, _TOKEN, _CACERT = "FI_CXI_COLL_FABRIC_MGR_URL", "FI_CXI_COLL_MCAST_TOKEN", "FI_CXI_COLL_FABRIC_MGR_CACERT"

@@ -22,8 +22,6 @@ from ._fields import field_of, named_value, shown_value
 from ._table import Printer, Table
 from ._text import UsageError, known_words, parse_count, parse_enum, parse_flags
 
-__all__ = ["Wishes", "for_client", "info", "run", "settings_in_force"]
-
 _CAPS = TX_CAPS | RX_CAPS | DOMAIN_CAPS
 
 # Rows of an offer's table: the row's name, and its fields.

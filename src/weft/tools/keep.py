@@ -13,8 +13,6 @@ from ..share.keeping.client import forget
 from ..share.names.listing import NameInfo, names
 from ._text import console, plain_table
 
-__all__ = ["keep", "ls", "rm"]
-
 
 def ls(as_json: bool) -> int:
     """The command; its exit status."""

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from ._text import UsageError, parse_number, plain_table
 
-__all__ = ["launch"]
-
 
 def launch(
     command: Sequence[str],

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from ._measure import Row
     from ._pair import Target
 
-__all__ = [
-    "COLUMNS",
-    "LOCAL_PATHS",
-    "OPS",
-    "PATHS",
-    "SIZES",
-    "SIZES_QUICK",
-    "perf",
-    "rows",
-    "tcp_pair",
-    "why_another_way",
-]
-
 OPS = ("write", "read", "inject_write", "fetch_add", "batch", "send", "tsend", "match_posted", "match_unexpected")
 MATCHES = OPS[-2:]  # an endpoint with itself, on no path between processes
 PATHS = ("direct", "foreign", "ring", "tcp")

@@ -17,8 +17,6 @@ from ._text import UsageError, parse_number
 if TYPE_CHECKING:
     from ._pingpong import Result
 
-__all__ = ["EP_TYPES", "ITERATIONS", "MODES", "SIZES", "all_sizes", "line", "pingpong"]
-
 EP_TYPES = ("rdm", "msg", "dgram")
 MODES = ("msg", "tagged")
 SIZES = (64, 256, 1024, 4096, 65536, 1 << 20)

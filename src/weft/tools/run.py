@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from ._text import UsageError
 
-__all__ = ["Variable", "environment", "folder", "providers", "run", "variables"]
-
 
 def _names(found: Path) -> list[str]:
     """The providers in a folder."""

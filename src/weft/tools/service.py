@@ -13,8 +13,6 @@ from ._text import UsageError, console, parse_number, plain_table
 if TYPE_CHECKING:
     from ..providers.cxi.service import Service
 
-__all__ = ["app", "limits_of", "members_of", "vnis_of"]
-
 app = typer.Typer(cls=Group, help="The services of a CXI device.", no_args_is_help=True, rich_markup_mode=None)
 
 _Many = list[str] | None

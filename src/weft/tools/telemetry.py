@@ -12,8 +12,6 @@ from ._text import UsageError, console, plain_table
 if TYPE_CHECKING:
     from ..providers.cxi.telemetry import Reading
 
-__all__ = ["telemetry"]
-
 
 def telemetry(name: str, counters: Sequence[str], watch: bool, seconds: float, times: int, as_json: bool) -> int:
     """The command; its exit status. Raises UsageError and FabricError."""

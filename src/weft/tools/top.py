@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["top"]
-
 INTERVAL_S_MIN = 0.1
 ONCE_S = 0.5  # between the two answers of --once
 

@@ -20,8 +20,6 @@ from types import FrameType
 from ..observe import records, timeline
 from ._text import UsageError
 
-__all__ = ["trace"]
-
 RECORDS_MIN, RECORDS_MAX = 64, 1 << 26
 FREE_SHARE = 4  # a folder in memory is used if the trace of one process takes at most a fourth of it
 NOT_EXECUTABLE, NOT_FOUND = 126, 127

@@ -11,8 +11,6 @@ from typing import Any
 
 from .status import Status, UcsError
 
-__all__ = ["expect", "function", "integer", "needed", "text", "whole"]
-
 
 def integer(op: str, /, **numbers: Any) -> None:
     """Check that each argument is a whole number, or None (not given). The caller checks the range."""

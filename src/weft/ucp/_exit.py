@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["leave"]
-
 
 def leave(handle: object, close: Callable[[], object], error: BaseException | None) -> None:
     """Close a handle. An error of close() never replaces an exception of the block: the error becomes a note on the

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .request import Request
     from .worker import Worker
 
-__all__ = ["Watch", "wake"]
-
 # Rounds of progress before the loop runs other tasks.
 ROUNDS = 64
 

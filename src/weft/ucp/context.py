@@ -22,8 +22,6 @@ from .region import ACCESS_ALL
 from .status import Status, UcsError
 from .worker import NicEndpoint, Worker, nic_endpoint
 
-__all__ = ["Context"]
-
 _FEATURES = Feature.RMA | Feature.AMO32 | Feature.AMO64 | Feature.WAKEUP | Feature.EXPORTED_MEMH
 _HINTS = (
     "Weft implements only UCP's memory routines\n"

@@ -25,8 +25,6 @@ from .status import Status, UcsError, of
 if TYPE_CHECKING:
     from .worker import Worker
 
-__all__ = ["Endpoint"]
-
 _numbers = itertools.count()
 
 

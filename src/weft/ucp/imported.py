@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .ep import Endpoint
     from .rkey import RemoteKey
 
-__all__ = ["Bounce", "Imported"]
-
 _WAIT_S = 10.0  # limit for answers of the owner of memory that is not mapped here
 
 

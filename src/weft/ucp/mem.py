@@ -22,8 +22,6 @@ from .status import Status, UcsError, of
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["advise", "belongs", "mem_map", "params_of"]
-
 _ADDRESS, _LENGTH, _FLAGS, _PROT, _TYPE, _EXPORTED = (int(bit) for bit in MemMapParamField)
 _NONBLOCK, _ALLOCATE, _FIXED, _SYMMETRIC = (int(bit) for bit in MemMapFlag)
 _PAGE = os.sysconf("SC_PAGESIZE")

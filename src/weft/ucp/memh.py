@@ -18,8 +18,6 @@ from .status import Status, UcsError, of
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["MemHandle"]
-
 
 class MemHandle:
     """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps the memory.

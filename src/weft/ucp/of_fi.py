@@ -12,8 +12,6 @@ from .packed import PackedBuffer
 from .region import ACCESS_OF
 from .status import Status, UcsError
 
-__all__ = ["pack_endpoint", "pack_region"]
-
 
 def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> PackedBuffer:
     """A remote key, for `Endpoint.rkey_unpack`, of a region that was registered with `weft.fi`.

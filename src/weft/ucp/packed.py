@@ -13,8 +13,6 @@ from . import _args
 from .params import MemhBufferReleaseParams
 from .status import Status, UcsError
 
-__all__ = ["PackedBuffer", "deprecated", "memh_buffer_release", "parse", "release", "rkey_buffer_release"]
-
 _KINDS = {_keys.ADDRESS: "an address", _keys.KEY: "a remote key", _keys.EXPORT: "an exported handle"}
 
 

@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from .memh import MemHandle
     from .request import Request
 
-__all__ = [
-    "EpParams",
-    "MemAdviseParams",
-    "MemAttr",
-    "MemMapParams",
-    "MemhBufferReleaseParams",
-    "MemhPackParams",
-    "Params",
-    "RequestParam",
-    "RkeyCompareParams",
-    "WorkerParams",
-]
-
 
 @dataclass
 class Params:

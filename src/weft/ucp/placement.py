@@ -19,8 +19,6 @@ from ..memory import hmem
 from .constants import MemoryType
 from .status import Status, UcsError, of
 
-__all__ = ["Allocated", "allocate", "type_of"]
-
 _PAGE = os.sysconf("SC_PAGESIZE")
 _TYPES = {
     (HmemIface.HMEM_CUDA, "device"): MemoryType.CUDA,

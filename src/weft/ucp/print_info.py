@@ -16,8 +16,6 @@ from .status import UcsError
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["mem_print_info"]
-
 _SIZE = re.compile(r"(\d+)([kmgtp]?)b?\Z", re.ASCII | re.IGNORECASE)
 _UNITS = "kmgtp"
 

@@ -21,8 +21,6 @@ from .status import Status, UcsError, of
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["ACCESS_ALL", "ACCESS_OF", "PROT_ALL", "Nothing", "Region"]
-
 PROT_ALL = int(Prot.LOCAL_READ | Prot.LOCAL_WRITE | Prot.REMOTE_READ | Prot.REMOTE_WRITE)
 ACCESS_OF = {
     bits: sum(flag for prot, flag in _keys.PROT.items() if bits & prot)

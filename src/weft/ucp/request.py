@@ -14,8 +14,6 @@ from .status import Status, UcsError, status_string
 if TYPE_CHECKING:
     from .worker import Worker
 
-__all__ = ["DONE", "Request"]
-
 
 def deadline_of(timeout: Any, op: str) -> float | None:
     """The time at which a timeout ends; None: no limit. Raises TypeError, UcsError (INVALID_PARAM)."""

@@ -17,8 +17,6 @@ from .status import Status, UcsError
 if TYPE_CHECKING:
     from .ep import Endpoint
 
-__all__ = ["RemoteKey"]
-
 _WAIT_S = 10.0  # limit for the mapping of a peer's memory, which takes milliseconds
 _AGAIN = int(_nic.Status.again)
 

@@ -12,8 +12,6 @@ from typing import Any
 from .. import _nic, errors
 from ..flags import Errno
 
-__all__ = ["Status", "UcsError", "status_string"]
-
 
 class Status(enum.IntEnum):
     """How a call or an operation ended (ucs_status_t)."""

@@ -26,8 +26,6 @@ from .status import Status, UcsError, of
 if TYPE_CHECKING:
     from .context import Context
 
-__all__ = ["Worker"]
-
 TX_SIZE = 4096  # maximum number of operations under way; further calls wait
 LOOK_S = 0.01  # wait_mem() polls a word this long before it progresses the worker again
 _CAPS = Flag.RMA | Flag.ATOMIC | Flag.READ | Flag.WRITE | Flag.REMOTE_READ | Flag.REMOTE_WRITE | Flag.HMEM

@@ -23,8 +23,6 @@ from tornado.netutil import bind_sockets
 from .fabric import fabric_of_process
 from .link import Link
 
-__all__ = ["WeftBackend", "WeftComm", "WeftConnector", "WeftListener"]
-
 logger = logging.getLogger("distributed.comm.weft")
 
 PREFIX = "weft://"

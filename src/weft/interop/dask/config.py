@@ -8,8 +8,6 @@ from typing import Any
 import dask
 from dask.utils import parse_bytes
 
-__all__ = ["OFF", "PREFIX", "Settings", "load"]
-
 PREFIX = "distributed.comm.weft"
 OFF = "off"
 DEFAULTS: dict[str, Any] = {

@@ -30,8 +30,6 @@ from ...fi._progress import ProgressThread
 from .config import OFF, Settings, load
 from .pool import BufferPool
 
-__all__ = ["Fabric", "Offer", "Peer", "Pull", "Unavailable", "fabric_of_process"]
-
 logger = logging.getLogger("distributed.comm.weft")
 
 _MR_MODES = fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_ALLOCATED | fi.MR_LOCAL | fi.MR_ENDPOINT

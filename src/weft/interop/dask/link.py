@@ -28,8 +28,6 @@ from ... import errors
 from . import wire
 from .fabric import LOOP_BYTES_MAX, Fabric, Offer, Peer, Pull, Unavailable, fabric_of_process, parse_hello
 
-__all__ = ["Link"]
-
 logger = logging.getLogger("distributed.comm.weft")
 
 # Unread bytes and messages above which the socket is not read.

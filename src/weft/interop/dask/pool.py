@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BufferPool"]
-
 POOLED_BYTES_MIN = 1 << 20  # smaller buffers come from the allocator, which keeps their pages
 IDLE_S_MAX = 5.0
 _STEP_BITS = 4  # eight sizes between two powers of two: a buffer is at most an eighth longer than asked for

@@ -21,21 +21,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-__all__ = [
-    "ACK",
-    "BYE",
-    "HELLO",
-    "MESSAGE",
-    "VERDICT",
-    "Arrived",
-    "Malformed",
-    "Offered",
-    "Parser",
-    "Row",
-    "pack",
-    "pack_message",
-]
-
 HELLO, VERDICT, MESSAGE, ACK, BYE = range(1, 6)
 INLINE, APART, OFFERED = range(3)
 

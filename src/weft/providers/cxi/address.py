@@ -17,8 +17,6 @@ from ...fi.policy import Address as NicAddress
 from ...flags import AddrFormat
 from . import hosts, profile
 
-__all__ = ["ADDRESS_BYTES", "NIC_MAX", "PID_ANY", "Address", "CxiAddresses"]
-
 _LAYOUT = struct.Struct("<IHxx")
 ADDRESS_BYTES = _LAYOUT.size
 PID_ANY = 511  # the PID of an address whose endpoint has none yet: enable() chooses

@@ -17,8 +17,6 @@ from . import profile, service
 from .address import check_number
 from .device import Device
 
-__all__ = ["KEY_BYTES", "AuthKey", "Found", "check", "find"]
-
 _LAYOUT = struct.Struct("<IHxx")
 KEY_BYTES = _LAYOUT.size
 

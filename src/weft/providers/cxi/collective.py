@@ -12,8 +12,6 @@ from ...flags import Datatype, Op
 from ..base import GROUP_MEMBERS_MAX, PAYLOAD_BYTES
 from .names import CollectiveOp
 
-__all__ = ["limit", "operator_name"]
-
 _BROADCAST_BYTES: dict[int, int] = {
     int(one): size
     for size, kinds in (

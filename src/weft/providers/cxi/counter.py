@@ -19,20 +19,6 @@ from .names import CNTR_FAILURE_MAX, CNTR_SUCCESS_MAX, COUNTER_OPS, CntrFlag
 from .number import number
 from .resources import Exhausted, Pool
 
-__all__ = [
-    "REFUSALS",
-    "RULES",
-    "CntrOps",
-    "CxiCounter",
-    "cntr_add",
-    "cntr_adderr",
-    "cntr_set",
-    "cntr_seterr",
-    "cntr_wb_read",
-    "cntr_wb_readerr",
-    "gen_cntr_success",
-]
-
 CACHED = int(CntrFlag.CNTR_CACHED)
 _WRITTEN = 1 << 63  # bit of the write-back word
 _ADD, _ADDERR, _SET, _SETERR = 0, 64, 128, 192  # offsets of the page's words

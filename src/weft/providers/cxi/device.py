@@ -14,20 +14,6 @@ from ... import errors
 from . import fabrics, registry
 from .record import LATER_VALUES, Record, default_service, first_device
 
-__all__ = [
-    "FABRIC_SHIFT",
-    "NIC_MAX",
-    "Device",
-    "add",
-    "by_name",
-    "by_nic",
-    "compose",
-    "devices",
-    "remove",
-    "set_up",
-    "set_values",
-]
-
 NIC_MAX = (1 << 20) - 1
 FABRIC_SHIFT = 20
 _PORT_BITS, _SWITCH_BITS, _GROUP_BITS, _TREE_SWITCH_BITS = 6, 5, 9, 14

@@ -25,8 +25,6 @@ from . import env
 _ANY_LENGTH = (1 << 64) - 1
 _IFACES = (HmemIface.HMEM_CUDA, HmemIface.HMEM_ROCR, HmemIface.HMEM_ZE)
 
-__all__ = ["DeviceMemory", "implicit_scaling", "of_domain"]
-
 
 def implicit_scaling() -> str:
     """Why the driver of Level Zero may spread memory over several tiles of a device; empty: it does not."""

@@ -49,8 +49,6 @@ from .names import OpFlag
 if TYPE_CHECKING:
     from .provider import Cxi
 
-__all__ = ["CxiDomain"]
-
 DEFAULT_SERVICE = 1
 OWN_RESOURCES = ("acs", "txqs", "tgqs")
 _ACK_BATCH_MAX = (1 << 32) - 1

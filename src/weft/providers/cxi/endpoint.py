@@ -25,8 +25,6 @@ from .rules import LABELS
 if TYPE_CHECKING:
     from .domain import CxiDomain
 
-__all__ = ["TCLASS_NUMBERS", "CxiEndpoint", "tclass"]
-
 PIDS = range(PID_ANY)
 PORTALS = 4  # portal entries of an enabled endpoint
 _LEVELS = int(Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE)

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 from ...settings import Environment, Secret, Text, Variable, shown
 from .kinds import Count, Flag, Names, Present, Words
 
-__all__ = ["CxiEnvironment", "Row", "load", "release", "table", "whole_pages"]
-
 _MIB = 1 << 20
 _EQ_ALIGN = 4096
 REQ_HEADER_BYTES = 63  # per message in a request buffer: 20 of the fabric and 43 of the message

@@ -20,17 +20,6 @@ from .number import number
 if TYPE_CHECKING:
     from .domain import CxiDomain
 
-__all__ = [
-    "DOM_OPS",
-    "CounterValue",
-    "DomOps",
-    "DomainOptions",
-    "HmemOverride",
-    "Topology",
-    "UnexpectedMessages",
-    "control",
-]
-
 DOM_OPS = (names.DOM_OPS_1, names.DOM_OPS_2, names.DOM_OPS_3, names.DOM_OPS_4, names.DOM_OPS_5, names.DOM_OPS_6)
 _MODES = ("hardware", "software", "hybrid")
 

@@ -17,8 +17,6 @@ from typing import Any
 from ... import errors, settings
 from ..._files import locked, private_folder, read_regular, replace
 
-__all__ = ["MOST", "NETWORK", "at_home", "in_force", "settle"]
-
 MOST = 1023
 NETWORK = MOST + 1  # the fabric that hosts share (hosts.py): no registry has its number
 

@@ -22,8 +22,6 @@ from ..hosts import REMOTE_NIC, ip_of
 from . import device
 from .fabrics import NETWORK
 
-__all__ = ["elsewhere", "engine_nic", "listed", "nic_address"]
-
 _ENTRY = re.compile(r"(?P<nic>0[xX][0-9a-fA-F]+|\d+)=(?P<host>\[[^\]/]+\]|[^\[\]/:=]+):(?P<port>\d+)\Z", re.ASCII)
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ...fm.store import Store
     from .endpoint import CxiEndpoint
 
-__all__ = ["FILE", "plan"]
-
 RANKS_MAX = 32
 """Members of a group that are one endpoint (COMM_KEY_RANK)."""
 FILE = "multicast.db"

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from ... import settings
 from ...settings import Instead
 
-__all__ = ["Count", "Flag", "Names", "Present", "Words"]
-
 
 class Flag:
     """0 or 1, or one of libfabric's words for them."""

@@ -23,8 +23,6 @@ from ...flags import Tc
 from . import device as devices
 from . import registry, service, vni
 
-__all__ = ["Job", "begin", "run"]
-
 # Bits of SLINGSHOT_TCS, as launchers on Slingshot write it.
 _TC_BITS = {"DEDICATED_ACCESS": 1, "LOW_LATENCY": 2, "BULK_DATA": 4, "BEST_EFFORT": 8}
 _FORWARDED = (

@@ -23,8 +23,6 @@ from ..._process import client
 from . import processes
 from .record import TOTALS, Record
 
-__all__ = ["KINDS", "Held", "at", "depth", "drop_dead", "follow", "living", "me", "path_of", "set_limits"]
-
 KINDS = tuple(TOTALS)
 OWN_TLES = 8  # trigger entries of each service for the provider itself
 _MAGIC = b"ledger2"  # bytes 1 to 7 of the file; byte 0 is of the system's locks

@@ -13,8 +13,6 @@ import logging
 import os
 import sys
 
-__all__ = ["LOG", "admits", "follow_environment"]
-
 LOG = logging.getLogger("weft.cxi")
 TRACE = 25
 _LEVELS = {"warn": logging.WARNING, "trace": TRACE, "info": logging.INFO, "debug": logging.DEBUG}

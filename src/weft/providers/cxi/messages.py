@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from .device import Device
     from .ext import DomainOptions
 
-__all__ = [
-    "MIN_MULTI_RECV",
-    "MIN_MULTI_RECV_MAX",
-    "TAG_BITS",
-    "TAG_BITS_RNR",
-    "config",
-    "rules",
-    "set_match_mode",
-    "tag_format",
-]
-
 TAG_BITS, TAG_BITS_RNR = 48, 40
 TAGGED_IDS, UNTAGGED_IDS = 32768 - 256, 256
 """Rendezvous messages that may wait for their receivers: fi_cxi(7) "Rendezvous Messages"."""

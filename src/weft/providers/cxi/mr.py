@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from .domain import CxiDomain
     from .ext import DomainOptions
 
-__all__ = [
-    "CACHED",
-    "CLIENT_OPTIMIZED",
-    "EVENTS",
-    "OPTIMIZED",
-    "PROVIDER",
-    "SOLICITED",
-    "CxiRegion",
-    "Keys",
-    "is_optimized",
-]
-
 PROVIDER, CACHED, OPTIMIZED, EVENTS, SOLICITED = (1 << bit for bit in (63, 62, 61, 60, 59))
 ID_BITS, SEQUENCE_BITS, CONTEXT_BITS, OFFSET_BITS = 16, 43, 3, 58
 IDS = 1 << ID_BITS

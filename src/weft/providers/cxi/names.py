@@ -11,32 +11,6 @@ from __future__ import annotations
 from ...flags import Flag
 from ...flags._base import Enum, Flags, spaces
 
-__all__ = [
-    "CNTR_EVENTS_BYTES",
-    "CNTR_FAILURE_MAX",
-    "CNTR_SUCCESS_MAX",
-    "CNTR_TYPES_END",
-    "COUNTER_OPS",
-    "DOM_OPS_1",
-    "DOM_OPS_2",
-    "DOM_OPS_3",
-    "DOM_OPS_4",
-    "DOM_OPS_5",
-    "DOM_OPS_6",
-    "NIC_ATTR_VER",
-    "SET_OPS_HMEM_OVERRIDE",
-    "CntrFlag",
-    "CntrType",
-    "CollectiveFlag",
-    "CollectiveOp",
-    "CommKeyType",
-    "CompletionFlag",
-    "Errno",
-    "OpFlag",
-    "Opt",
-    "ReturnCode",
-]
-
 
 class _ExtFlags(Flags):
     """Flags of fi_cxi_ext.h, which print as `cxi.NAME`."""

@@ -15,8 +15,6 @@ from . import auth_key, device
 from .names import NIC_ATTR_VER, Opt
 from .number import number
 
-__all__ = ["NicAttr", "describe"]
-
 
 @dataclass
 class NicAttr:

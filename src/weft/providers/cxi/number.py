@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import operator
 
-__all__ = ["number"]
-
 
 def number(value: object) -> int | None:
     """A whole number, of Python or of another library; None for anything else."""

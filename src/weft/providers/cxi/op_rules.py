@@ -10,8 +10,6 @@ from ...flags import Datatype, Errno, Flag, Op, RecvFlag
 from .mr import CACHED, CONTEXT_BITS, OFFSET_BITS, OPTIMIZED, PROVIDER, SOLICITED
 from .names import OpFlag
 
-__all__ = ["atomic_limit", "make"]
-
 U64_MAX = (1 << 64) - 1
 
 _LEVELS = Flag.INJECT_COMPLETE | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE | Flag.MATCH_COMPLETE

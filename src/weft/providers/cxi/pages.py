@@ -32,8 +32,6 @@ from ...flags import Errno
 from . import env, profile
 from .ranges import Counted, CountedRanges
 
-__all__ = ["Pages", "kept_from_children", "lock_all", "locked", "of_domain", "watch"]
-
 _DONTFORK, _DOFORK = 10, 11  # <linux/mman.h>
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _COPIES_AT_FORK = (5, 12)  # from this kernel on, fork copies pages that a device has pinned

@@ -6,8 +6,6 @@ import contextlib
 import os
 from typing import Any
 
-__all__ = ["PROC", "alive", "identity", "name"]
-
 PROC = "/proc"
 
 

@@ -15,8 +15,6 @@ from ... import errors
 from ...flags import Order
 from . import env
 
-__all__ = ["EP_AUTH_KEYS", "RELEASES", "Profile", "load"]
-
 U64_MAX = (1 << 64) - 1
 EP_AUTH_KEYS = 4  # authorization keys of an endpoint under FI_AV_AUTH_KEY: VNIs of a service
 

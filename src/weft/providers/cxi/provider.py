@@ -33,8 +33,6 @@ from .auth_key import KEY_BYTES, AuthKey
 from .messages import TAG_BITS, TAG_BITS_RNR, tag_format
 from .rules import ADVICE, COMMANDS, EVENT_QUEUES, LABELS, NUMBERS, REFUSALS, REGIONS, VECTORS
 
-__all__ = ["Cxi"]
-
 U64_MAX = (1 << 64) - 1
 
 CAPS = (

@@ -16,8 +16,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Counted", "CountedRanges"]
-
 
 class Counted(NamedTuple):
     """Addresses from `start` to before `end`, and their number of users."""

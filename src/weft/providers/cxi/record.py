@@ -9,19 +9,6 @@ from typing import Any
 from ... import errors
 from . import fabrics
 
-__all__ = [
-    "DEFAULT_TLES",
-    "FORMAT",
-    "LATER_VALUES",
-    "TOTALS",
-    "Record",
-    "check",
-    "default_service",
-    "first_device",
-    "first_record",
-    "what_to_do",
-]
-
 FORMAT = 1
 Record = dict[str, Any]
 

@@ -39,8 +39,6 @@ from ..._files import (
 from . import fabrics, ledger, vni
 from .record import Record, check, first_record, what_to_do
 
-__all__ = ["Registry", "Snapshot", "at", "folder", "here"]
-
 _FILE = "registry.json"
 
 

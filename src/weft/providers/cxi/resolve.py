@@ -11,8 +11,6 @@ from ...flags import Flag
 from . import device
 from .address import NIC_MAX, PID_ANY, Address
 
-__all__ = ["addresses", "peer"]
-
 # The part of a text that sscanf's %i reads: blanks, a sign, and digits of base 16 (0x), 8 (0) or 10.
 _NUMBER = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 _ETHERNET = re.compile(r"[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2}){5}\Z", re.ASCII)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .device import Device
     from .service import Service
 
-__all__ = ["Exhausted", "Pool", "open_pool", "usage", "users"]
-
 
 class Exhausted(errors.NoSpace):
     """A limit of a service, or of the device, is reached (FI_ENOSPC).

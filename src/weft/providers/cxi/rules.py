@@ -13,19 +13,6 @@ from ...flags import AvFlag, AvType, Control, CqFormat, Errno, Flag, Tc, WaitObj
 from . import counter
 from .names import Opt
 
-__all__ = [
-    "ADVICE",
-    "BINDS",
-    "COMMANDS",
-    "EVENT_QUEUES",
-    "LABELS",
-    "NUMBERS",
-    "REFUSALS",
-    "REGIONS",
-    "VECTORS",
-    "queues",
-]
-
 LABELS = (Tc.TC_BEST_EFFORT, Tc.TC_LOW_LATENCY, Tc.TC_DEDICATED_ACCESS, Tc.TC_BULK_DATA, Tc.TC_SCAVENGER)
 """The traffic classes."""
 

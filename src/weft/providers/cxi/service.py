@@ -18,8 +18,6 @@ from . import device as devices
 from . import registry, vni
 from .record import TOTALS, Record
 
-__all__ = ["KINDS", "TCLASSES", "Member", "Service", "create", "destroy", "enable", "service", "services"]
-
 KINDS = tuple(TOTALS)
 """Kinds of resources: address translation contexts, counters, event queues, portal entries, transmit and target command
 queues, list entries, triggered operations."""

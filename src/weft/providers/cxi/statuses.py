@@ -14,8 +14,6 @@ from ...fi.policy import StatusMap
 from ...flags import Errno
 from .names import ReturnCode as Rc
 
-__all__ = ["STATUSES", "explain", "outcome"]
-
 _NO_ENDPOINT = (Status.no_endpoint, Status.peer_gone, Status.closed, Status.refused)
 
 STATUSES: StatusMap = {

@@ -14,16 +14,6 @@ from ...flags import Flag
 from . import profile
 from .names import CollectiveFlag, CommKeyType
 
-__all__ = [
-    "CollAccumulator",
-    "CollCommKey",
-    "CollFltMinmax",
-    "CollIntMinmax",
-    "CollMcastKey",
-    "CollRankKey",
-    "CollUnicastKey",
-]
-
 
 class _Struct(ctypes.Structure):
     def __repr__(self) -> str:

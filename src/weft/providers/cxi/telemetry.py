@@ -27,24 +27,6 @@ from .names import CntrType
 if TYPE_CHECKING:
     from .device import Device
 
-__all__ = [
-    "NAMES",
-    "NAME_MAX",
-    "NUMBERS",
-    "OFFSETS",
-    "PAGE_BYTES",
-    "Delta",
-    "Reading",
-    "attach",
-    "counts",
-    "fresh",
-    "page",
-    "publish",
-    "read",
-    "read_all",
-    "show_link",
-]
-
 NAMES = (
     "HNI_HRP_ACK",
     "IXE_DMAWR_CPU_FTCH_AMO_REQS",

@@ -13,8 +13,6 @@ from . import env
 from .mr import CACHED, CLIENT_OPTIMIZED, EVENTS, OPTIMIZED, PROVIDER
 from .names import OpFlag
 
-__all__ = ["rules"]
-
 
 def rules(info: Info) -> _nic.TrafficRules:
     """The rules of an endpoint."""

@@ -16,8 +16,6 @@ from ... import _nic
 from ...flags import MrMode
 from . import env, pages
 
-__all__ = ["Translation", "no_ats", "of_domain"]
-
 _log = logging.getLogger("weft.cxi")
 _PROCESSOR, _IOMMU = Path("/proc/cpuinfo"), Path("/sys/module/amd_iommu_v2")
 _said: set[str] = set()

@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 from ..._files import open_regular, private_folder, read_regular
 from . import processes, registry
 
-__all__ = ["Report", "Stuck", "read", "write"]
-
 _FOLDER = "stuck"
 
 

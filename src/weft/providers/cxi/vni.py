@@ -17,8 +17,6 @@ from ... import errors
 from ..._files import forks_wait, open_regular, private_folder
 from .record import Record
 
-__all__ = ["VNIS_MOST", "VNI_AUTO", "VNI_MAX", "allocate", "claim", "hold", "over", "sweep"]
-
 VNI_MAX = 65535
 VNI_AUTO = range(1024, VNI_MAX + 1)
 """The range of VNIs for launches."""

@@ -30,8 +30,6 @@ from .trouble import Stuck
 if TYPE_CHECKING:
     from .resources import Pool
 
-__all__ = ["Watch"]
-
 STUCK_S = 1.0
 LOOK_S = 0.5
 CYCLES = 5  # times that flow control begins in a second: a cycle

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .domain import CxiDomain
     from .endpoint import CxiEndpoint
 
-__all__ = ["RULES", "client_semaphore", "full", "queue", "refuses", "semaphore", "waits"]
-
 RULES = WorkRules(
     receives_wait=False,
     single=True,

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 from ... import errors
 from ...fi import _handle
 
-__all__ = ["later", "stands_for", "trywait"]
-
 _T = TypeVar("_T", bound=type)
 
 

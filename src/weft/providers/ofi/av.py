@@ -17,8 +17,6 @@ from .info import octets_of, packed
 if TYPE_CHECKING:
     from .domain import RealDomain
 
-__all__ = ["RealAddressVector"]
-
 _IP_SIZES = {int(AddrFormat.SOCKADDR_IN): 16, int(AddrFormat.SOCKADDR_IN6): 28}
 _NAME_MAX = 255  # bytes of a name under FI_ADDR_STR
 

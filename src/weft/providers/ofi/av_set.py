@@ -9,8 +9,6 @@ from ...fi import _args, _handle
 from ...fi.av_set import AvSet, AvSetAttr, Named, Range, named
 from ...flags import AvSetFlag
 
-__all__ = ["RealAvSet"]
-
 _COUNT_MAX = 1 << 16  # the library makes room for this number; each join opens a set with room for its members
 
 

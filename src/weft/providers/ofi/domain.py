@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from .fabric import RealFabric
 
-__all__ = ["RealDomain"]
-
 
 @later("scalable endpoints and shared contexts are not supported", "scalable_ep", "stx_context", "srx_context")
 class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCore):

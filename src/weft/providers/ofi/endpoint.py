@@ -29,8 +29,6 @@ from .request import RealRequest, private_bytes
 if TYPE_CHECKING:
     from .domain import RealDomain
 
-__all__ = ["RealEndpoint"]
-
 _SIDES = int(Flag.TRANSMIT | Flag.RECV)
 # Options that are a C int or bool; all others are a size_t.
 _SIZES = {int(Opt.OPT_FI_HMEM_P2P): 4, int(Opt.OPT_CUDA_API_PERMITTED): 1, int(Opt.OPT_SHARED_MEMORY_PERMITTED): 1}

@@ -11,8 +11,6 @@ from ...flags import Errno, Flag
 from ._common import stands_for
 from .endpoint import RealEndpoint
 
-__all__ = ["RealEndpointAlias"]
-
 
 class RealEndpointAlias(OfOriginal, RealEndpoint):
     """Another view of an endpoint of the library (struct fid_ep). Made by `Endpoint.alias`.

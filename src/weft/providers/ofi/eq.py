@@ -17,8 +17,6 @@ from .request import RealRequest
 if TYPE_CHECKING:
     from .fabric import RealFabric
 
-__all__ = ["RealEventQueue"]
-
 _SLICE_MS = 50
 _SLICE_JOINING_MS = 1  # the longest sleep while a join needs progress, because a wait in the library makes none
 _EVENT_MAX = (1 << 32) - 1

@@ -20,8 +20,6 @@ from .eq import RealEventQueue
 from .library import PREFIX, load
 from .pep import RealPassiveEndpoint
 
-__all__ = ["RealFabric"]
-
 
 class RealFabric(Fabric):
     """A fabric of the library (struct fid_fabric): `fi.Fabric(info.fabric_attr)` with prov_name `ofi:...`.

@@ -18,8 +18,6 @@ from .av_set import RealAvSet
 if TYPE_CHECKING:
     from .endpoint import RealEndpoint
 
-__all__ = ["RealCollectiveGroup", "join"]
-
 # Joins of an endpoint under libfabric's own collectives, whose groups have an 8-bit number that is never reused.
 _JOINS_MAX = 255
 

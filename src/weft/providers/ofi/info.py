@@ -25,8 +25,6 @@ from ...fi.policy import Asked
 from ...flags import AddrFormat, EpType, Flag, Mode
 from .library import PREFIX, load
 
-__all__ = ["candidates", "octets_of", "packed", "to_native", "to_python"]
-
 _OURS = int(Mode.CONTEXT | Mode.CONTEXT2)  # duties of the application that the extension fulfils
 _ANY = "surrogateescape"  # names may have any bytes: those that are no text are escaped, as os.fsdecode() does
 _PARTS: dict[str, type[Any]] = {

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 
 from ... import _nic, errors, settings
 
-__all__ = ["PREFIX", "SONAME", "known", "load", "off", "version_text"]
-
 PREFIX = "ofi:"
 SONAME = "libfabric.so.1"
 _WHEELS = ("impi-rt", "nixl", "nixl-cu12", "nixl-cu13", "libfabric", "mpich")  # distributions that bring a libfabric

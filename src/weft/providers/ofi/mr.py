@@ -16,8 +16,6 @@ from ._common import stands_for
 if TYPE_CHECKING:
     from .domain import RealDomain
 
-__all__ = ["RealMemoryRegion"]
-
 _LOCAL_WRITES = int(Flag.READ | Flag.RECV | Flag.REMOTE_WRITE)  # rights under which memory is written
 
 

@@ -17,8 +17,6 @@ from .request import RealRequest, private_bytes
 if TYPE_CHECKING:
     from .fabric import RealFabric
 
-__all__ = ["RealPassiveEndpoint"]
-
 _kept_infos: list[_nic.OfiInfo] = []
 
 

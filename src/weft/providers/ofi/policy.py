@@ -20,8 +20,6 @@ from .quirks import Quirk, has
 if TYPE_CHECKING:
     from ...fi.cq import CompletionQueue, CqErrEntry
 
-__all__ = ["PassedThrough", "RealDomainPolicy"]
-
 _ANY_FLAGS = (1 << 64) - 1
 _WAIT_OBJS = frozenset(WaitObj)
 

@@ -19,8 +19,6 @@ from . import info as _info
 from . import library
 from .policy import PassedThrough
 
-__all__ = ["RealProvider", "find", "offers"]
-
 
 class RealProvider(PassedThrough, BaseProvider):
     """A provider of the library, by its name here (`ofi:tcp`). The library decides everything, when it is asked."""

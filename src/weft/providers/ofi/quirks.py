@@ -17,8 +17,6 @@ from functools import lru_cache
 from ... import _nic
 from . import library
 
-__all__ = ["Quirk", "bits", "file_of_name", "has", "longest_collective", "table"]
-
 _ANY = 1 << 31
 _EVERY = "every"
 _GROUP_SETTING = "FI_OFI_RXM_BUFFER_SIZE"

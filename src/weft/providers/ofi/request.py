@@ -7,8 +7,6 @@ from typing import Any
 from ... import errors
 from ...fi import _args
 
-__all__ = ["RealRequest", "private_bytes"]
-
 
 class RealRequest:
     """A connection request, as `Info.handle` of a CONNREQ event.

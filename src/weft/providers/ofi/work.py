@@ -12,8 +12,6 @@ from ...flags import Control, Errno
 if TYPE_CHECKING:
     from .domain import RealDomain
 
-__all__ = ["COMMANDS", "Queued"]
-
 
 class Queued:
     """The deferred work of a domain, with the structs that the library reads until the work has ended.

@@ -16,8 +16,6 @@ from ... import _process
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["default_node", "forget", "made_by"]
-
 _make: Callable[..., Node]
 _default: Node | None = None
 _of_fabrics: dict[str, Node] = {}  # over a real libfabric, by its provider

@@ -17,8 +17,6 @@ from .lane import FailedOperation, Lane, Post, answers_so_far
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["LoopLane"]
-
 TURN_EVERY = 64
 QUEUE_SIZE = 1024
 _ATTEMPTS = 100

@@ -18,8 +18,6 @@ from .tiles import read_tiles
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Arithmetic"]
-
 
 def _local(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, Comparing) else value

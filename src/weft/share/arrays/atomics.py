@@ -17,19 +17,6 @@ from .show import named, short
 if TYPE_CHECKING:
     from .view import View
 
-__all__ = [
-    "BASE",
-    "COMPARE",
-    "FETCH",
-    "ONE",
-    "atomic_job",
-    "block_job",
-    "datatype_of",
-    "is_block",
-    "op_of",
-    "scatter_job",
-]
-
 _OPS: dict[str, fi.Op] = {
     "sum": fi.SUM,
     "prod": fi.PROD,

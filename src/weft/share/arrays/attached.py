@@ -21,8 +21,6 @@ from .view import View
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["Attached"]
-
 # Awaitable calls that copy for longer than this run in the loop's executor, whose start costs about as much.
 LOOP_COPY_NS_MAX = 150_000
 

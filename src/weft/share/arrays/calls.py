@@ -27,24 +27,6 @@ if TYPE_CHECKING:
     from .aio import LoopLane
     from .attached import Attached
 
-__all__ = [
-    "AGAIN",
-    "CALL_BYTES_MAX",
-    "CANCELED",
-    "DONE",
-    "MAPPED",
-    "PARK",
-    "RENEW_S",
-    "WATCH",
-    "APosted",
-    "Answer",
-    "Request",
-    "aask",
-    "ask",
-    "do_eventually",
-    "identity",
-]
-
 PARK, WATCH, CANCEL, MAPPED, GIVEN_UP = 1, 2, 4, 8, 16
 """Flags of a request."""
 DONE, AGAIN, CANCELED = map(int, (_nic.SyncOutcome.done, _nic.SyncOutcome.again, _nic.SyncOutcome.canceled))

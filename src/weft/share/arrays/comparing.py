@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["Array", "Comparing"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from ... import _nic
 
-__all__ = ["ReadOnlyCopy", "own"]
-
 _HOW = (
     "assignment destination is read-only: t[key] is a copy, and a change of it would not reach the array's owner\n"
     "  try: t[0, 1] = 7 or t.at[0][1] = 7 for t[0][1] = 7, which write to the owner; t[key].copy() or t.at[key].read() "

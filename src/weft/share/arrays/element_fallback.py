@@ -22,8 +22,6 @@ from .masks import get_by_array, set_by_array
 from .ordering import empty_like_view
 from .parts import Parts
 
-__all__ = ["ElementFallback"]
-
 
 class ElementFallback(Parts):
     """`t[key]`, `t[key] = x`, and the atomic calls, in Python. The methods of `Elements` call these."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .attached import Attached
     from .view import View
 
-__all__ = ["explain", "keeper_gone", "path_of", "timed_out", "unanswered"]
-
 _GONE = frozenset({Status.no_endpoint, Status.peer_gone, Status.refused, Status.closed})
 _REVOKED = frozenset({Status.no_key, Status.stale_key})
 

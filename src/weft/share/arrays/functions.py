@@ -19,8 +19,6 @@ from .show import named
 from .tiles import read_tiles
 from .totals import reduced
 
-__all__ = ["Functions"]
-
 _TILED = (np.add, np.multiply, np.minimum, np.maximum, np.logical_or, np.logical_and)
 
 

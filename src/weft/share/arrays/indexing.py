@@ -9,8 +9,6 @@ import numpy as np
 
 from ..._nic import pieces_of, select_part
 
-__all__ = ["Selection", "indices_along", "no_index", "offsets", "pieces", "select"]
-
 Selection = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Byte offset, shape, byte strides."""
 

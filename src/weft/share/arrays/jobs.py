@@ -22,20 +22,6 @@ if TYPE_CHECKING:
     from ... import fi
     from .view import View
 
-__all__ = [
-    "Job",
-    "fill_job",
-    "fit",
-    "move_job",
-    "nothing",
-    "put_job",
-    "read_job",
-    "rows_along",
-    "set_job",
-    "take_job",
-    "write_job",
-]
-
 # Descriptors of one vectored operation: 3 MiB of them, which bounds the memory that a call needs.
 BATCH_MAX = 1 << 16
 # The source of a fill of contiguous memory.

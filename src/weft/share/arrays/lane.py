@@ -19,8 +19,6 @@ from ...fi import _handle
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["CELL_BYTES_MAX", "Cell", "FailedOperation", "Lane", "Post", "answers_so_far"]
-
 CELL_BYTES_MAX = 64
 _CELLS = 3
 

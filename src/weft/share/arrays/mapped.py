@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..shared import Shared
     from .attached import Attached
 
-__all__ = ["as_array", "as_dlpack", "register", "view"]
-
 _COPY = "numpy.asarray(t) or t.read(out=...), which copy"
 _AGAIN = int(Status.again)
 _PAUSE_S = 0.00005, 0.002  # the first and the longest pause while the peer sends its segment

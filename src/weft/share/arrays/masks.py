@@ -15,8 +15,6 @@ from .jobs import BATCH_MAX, Job, fit, nothing, put_job, take_job
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["get_by_array", "set_by_array"]
-
 
 def get_by_array(a: RemoteArray, key: Any) -> Array:
     """`t[key]` for a list or an array: an array that belongs to the caller, as NumPy's is a copy."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from .checks import Array
 
-__all__ = ["empty_like_view", "in_order", "memory_order", "stand_in", "strides_of"]
-
 
 def memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """The axes from the one with the largest stride to the one with the smallest. Axes of one element have no order."""

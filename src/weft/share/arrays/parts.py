@@ -12,8 +12,6 @@ from .checks import Array
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["Parts"]
-
 
 class Parts(Attached):
     """The attributes of RemoteArray that its mix-ins use: shapes.py, totals.py, fields.py."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..node import Node
     from .remote import RemoteArray
 
-__all__ = ["KINDS", "attach", "head_of", "reattach"]
-
 # Of cpp/sync/object.hpp: magic, kind, version, bytes, n, item, pid namespace, closed, form_bytes.
 _HEAD = struct.Struct("<QIIQQQIII")
 _HEAD_BYTES = 128

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from ..node import Node
 
-__all__ = ["RemoteArray"]
-
 
 _Out = TypeVar("_Out")
 

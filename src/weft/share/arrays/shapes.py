@@ -16,8 +16,6 @@ from .tiles import read_tiles
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["Shapes"]
-
 _HAS_COPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # of reshape()
 
 

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from ..names.ticket import Ticket
 
-__all__ = ["human_bytes", "named", "no_attribute", "short", "table_html"]
-
 
 def named(ticket: Ticket) -> str:
     return repr(ticket.name) if ticket.name else f"the array of {ticket.shape}"

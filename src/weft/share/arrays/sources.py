@@ -11,8 +11,6 @@ from ..names.waiting import seconds
 from .checks import type_name
 from .comparing import Comparing
 
-__all__ = ["named_now", "ticket_from"]
-
 _LOOK_S = 0.2  # for the owner's answer, while an error is explained
 
 

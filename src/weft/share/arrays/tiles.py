@@ -16,8 +16,6 @@ from .ordering import memory_order
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["TILE_BYTES", "read_tiles", "tile_keys"]
-
 # Bytes of one tile; two exist at a time. Large enough that a read's cost is its copy, small enough for a core's cache.
 TILE_BYTES = 1 << 21
 

@@ -13,8 +13,6 @@ from .tiles import read_tiles
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["Totals", "reduced"]
-
 
 def reduced(
     array: RemoteArray, function: np.ufunc, axis: Any, dtype: Any = None, out: Any = None, keepdims: Any = False

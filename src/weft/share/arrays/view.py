@@ -13,8 +13,6 @@ from .lane import CELL_BYTES_MAX
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["View"]
-
 
 class View(Elements):
     """The selection: the attributes that all other modules of remote arrays use. `Elements` has a copy of them (_lay).

@@ -27,8 +27,6 @@ from .show import named, short
 if TYPE_CHECKING:
     from .remote import RemoteArray
 
-__all__ = ["await_signal", "await_until", "check_signal", "wait_signal", "wait_until"]
-
 # Elements of more bytes, and elements that are not contiguous, are only read again.
 _WATCHED_MAX = 1024
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 0.25

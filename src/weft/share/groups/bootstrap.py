@@ -21,8 +21,6 @@ from ..shared import Shared
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["SEATS_MAX", "Bootstrap", "new_table"]
-
 SEATS_MAX = 4096
 _RECORD = 1024  # bytes of a seat: a word that is 0 (free), TAKEN, or the length of the record, which follows
 _WORDS = _RECORD // 8

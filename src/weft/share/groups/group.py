@@ -23,8 +23,6 @@ from .group_transport import CHUNK, HEADER, GroupTransport
 from .plan import Plan
 from .reducing import combine, operation
 
-__all__ = ["Group"]
-
 T = TypeVar("T")
 
 _PLANS_MAX = 64

@@ -22,8 +22,6 @@ from ..arrays.checks import Array
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["CHUNK", "HEADER", "GroupTransport", "Reads"]
-
 CHUNK = 2 << 20  # bytes of a half, without its header
 HEADER = 256  # the phase, and what the member is doing, as text: members that do different things notice
 _WORD = 8  # bytes of the phase

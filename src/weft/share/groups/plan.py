@@ -9,8 +9,6 @@ import numpy as np
 from ..arrays.checks import Array
 from .group_transport import CHUNK, HEADER, GroupTransport, Reads
 
-__all__ = ["Plan", "Step"]
-
 _WHOLE_MAX = 1 << 16  # bytes of all members together up to which each member reads everything and combines it itself
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ... import errors
 from ..arrays.checks import Array
 
-__all__ = ["OPS", "combine", "operation", "sum_reproducibly"]
-
 OPS: dict[str, np.ufunc] = {
     "sum": np.add,
     "prod": np.multiply,

@@ -27,8 +27,6 @@ from . import protocol
 if TYPE_CHECKING:
     from ..node import Node
 
-__all__ = ["KeptShared", "forget", "kept", "make_kept", "share_kept"]
-
 _LOOK_S = 2.0
 
 

@@ -43,8 +43,6 @@ from ..offer import Offer
 from ..shared import Shared
 from . import protocol
 
-__all__ = ["Keeper", "main"]
-
 _FIRST_CALL_S = 30.0  # for the first call of the process that started the keeper
 _LOOK_S = 1.0
 _TEXT_MAX = 8192  # characters of an error

@@ -32,8 +32,6 @@ from ... import _files, errors
 from ..names.ticket import process_is_stopped
 from ..names.unixsockets import credentials
 
-__all__ = ["MESSAGE_BYTES_MAX", "KeeperEnded", "Link", "at_folder", "connected", "folder", "stem", "to_socket"]
-
 MESSAGE_BYTES_MAX = 1 << 17
 START_S = 60.0  # a Python process that imports NumPy, on a machine that is busy
 ANSWER_S = 60.0

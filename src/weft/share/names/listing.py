@@ -13,8 +13,6 @@ from .server import Answer, inquire
 from .ticket import Ticket
 from .waiting import seconds
 
-__all__ = ["NameInfo", "names"]
-
 
 @dataclass(frozen=True)
 class NameInfo:

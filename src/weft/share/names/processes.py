@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-__all__ = ["command_of", "pid_namespace"]
-
 _LENGTH_MAX = 200
 
 

@@ -27,8 +27,6 @@ from ... import errors
 from .unixsockets import bound, credentials
 from .users import unmapped
 
-__all__ = ["Answer", "NameServer", "check_name", "check_ticket", "inquire", "lookup", "names", "taken", "unknown"]
-
 NAME_BYTES_MAX = 64  # sun_path has 108 bytes; the prefix and the end need the rest
 _ANSWER_BYTES_MAX = 1 << 17
 _ANSWER_TIMEOUT_S = 5.0

@@ -21,18 +21,6 @@ import numpy as np
 
 from ... import errors
 
-__all__ = [
-    "FABRIC_PREFIX",
-    "PREFIX",
-    "USER_DEFINED",
-    "Ticket",
-    "decode_dtype",
-    "encode_dtype",
-    "fabric_of",
-    "host_id",
-    "process_start",
-]
-
 PREFIX = "weft-ticket:"
 _VERSION = 1
 _PLACE = re.compile(r"weft://([^/]+:\d+)(?:/|\Z)", re.ASCII)

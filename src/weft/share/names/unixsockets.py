@@ -8,8 +8,6 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["bound", "credentials"]
-
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["stranger", "unmapped"]
-
 _REMEDY = (
     "map the user to the same number on both sides: unshare --user --map-current-user, podman run --userns=keep-id, "
     "or one user namespace for both"

@@ -11,8 +11,6 @@ import numpy as np
 
 from ... import errors
 
-__all__ = ["condition", "deadline_in", "seconds"]
-
 
 def seconds(value: Any, what: str) -> float:
     """A number of seconds. Raises TypeError, and InvalidArgument for NaN."""

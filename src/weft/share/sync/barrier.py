@@ -8,8 +8,6 @@ from ..names.ticket import Ticket
 from ..node import Node
 from .sync_object import BROKEN, Result, SyncObject, limit, whole
 
-__all__ = ["Barrier"]
-
 _OP = _nic.SyncOp
 _WAIT, _ABORT, _RESET, _LOOK = map(int, (_OP.wait, _OP.abort, _OP.reset, _OP.look))
 _PARTIES_MAX = 1 << 16

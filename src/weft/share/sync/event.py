@@ -8,8 +8,6 @@ from ..names.ticket import Ticket
 from ..node import Node
 from .sync_object import Result, SyncObject, limit
 
-__all__ = ["Event"]
-
 _OP = _nic.SyncOp
 _SET, _CLEAR, _WAIT, _LOOK = map(int, (_OP.set, _OP.clear, _OP.wait, _OP.look))
 

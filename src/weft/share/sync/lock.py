@@ -11,8 +11,6 @@ from ..names.ticket import Ticket, process_is_stopped
 from ..node import Node
 from .sync_object import DIED, OwnerDied, Result, SyncObject, limit, patience
 
-__all__ = ["Lock"]
-
 _OP = _nic.SyncOp
 _TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))
 _MARKED, _ELSEWHERE = 1, 2

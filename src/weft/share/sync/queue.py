@@ -20,8 +20,6 @@ from ..names.ticket import Ticket, decode_dtype, encode_dtype
 from ..node import Node
 from .sync_object import TOO_LONG, Result, SyncObject, limit, patience, whole
 
-__all__ = ["Empty", "Full", "Queue"]
-
 _OP = _nic.SyncOp
 _PUT, _GET, _RESERVE, _COMMIT = map(int, (_OP.put, _OP.get, _OP.reserve, _OP.commit))
 _CLAIM, _FREE, _LOOK, _PUT_BACK = map(int, (_OP.claim, _OP.free_slot, _OP.look, _OP.put_back))

@@ -10,8 +10,6 @@ from ..names.ticket import Ticket
 from ..node import Node
 from .sync_object import NO_SEAT, Result, SyncObject, limit, patience, whole
 
-__all__ = ["Semaphore"]
-
 _OP = _nic.SyncOp
 _TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))
 _SEATS_MIN, _SEATS_MAX = 64, 1024

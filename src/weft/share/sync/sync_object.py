@@ -33,8 +33,6 @@ from ..node import Node
 if TYPE_CHECKING:
     from ..shared import Shared
 
-__all__ = ["OwnerDied", "Result", "SyncObject", "limit", "patience", "unpickle", "whole"]
-
 T = TypeVar("T", bound="SyncObject")
 
 # sync::Outcome, and two that _wait_for adds.
