@@ -14,10 +14,11 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from .. import _process, errors
+from .._with import With
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -40,18 +41,11 @@ class Handle(Protocol):
     def close(self) -> None: ...
 
 
-class Closable(Protocol):
-    """What `exit` needs."""
-
-    def close(self) -> None: ...
-
-
 class Parent(Protocol):
     @property
     def _children(self) -> Children: ...
 
 
-_H = TypeVar("_H", bound=Handle)
 _L = TypeVar("_L", bound="Life")
 
 
@@ -183,28 +177,7 @@ def owned(*handles: Handle) -> None:
         handle._site = None
 
 
-def enter(handle: _H) -> _H:
-    """`__enter__`."""
-    check(handle, "with")
-    return handle
-
-
-def exit(
-    handle: Closable, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-) -> None:
-    """`__exit__`: close. An error of close() never replaces an exception from the block, for example Busy because the
-    block left other handles open: the error becomes a note on the exception, and the handle stays open."""
-    if error is None:
-        handle.close()
-        return
-    try:
-        handle.close()
-    except errors.FabricError as reason:
-        if hasattr(error, "add_note"):  # Python 3.11
-            error.add_note(f"weft: the `with` block could not close {handle!r}:\n{reason}")
-
-
-class Life:
+class Life(With):
     """Whether a handle is open, where it was made, its end, and `with`. A handle has no copies."""
 
     __slots__ = ()
@@ -247,12 +220,8 @@ class Life:
         no_copies(self)
 
     def __enter__(self: _L) -> _L:
-        return enter(self)  # type: ignore[type-var]  # each class has its own _made_in
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        exit(self, kind, error, trace)
+        check(self, "with")  # type: ignore[arg-type]  # each class has its own _made_in
+        return self
 
 
 class LifeInDomain(Life):

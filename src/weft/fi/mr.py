@@ -9,10 +9,10 @@ Source: fi_mr(3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _nic, errors
+from .._with import With
 from ..flags import KEY_NOTAVAIL, Control, Flag, HmemIface, MrMode
 from ..memory.pages import other_page_size
 from . import _args, _handle
@@ -20,7 +20,8 @@ from ._control import Controlled
 from ._ranges import within
 from .cntr import Counter
 from .endpoint import Endpoint
-from .policy import RegionFacts, RegionPolicy
+from .policy import RegionPolicy
+from .policy_rules import RegionFacts
 from .raw_key import make_raw_key
 from .rules import Rule
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _REMOTE, _ENDPOINT = int(Flag.REMOTE_READ | Flag.REMOTE_WRITE), int(MrMode.MR_ENDPOINT)
 
 
-class MemoryRegion(Controlled, _nic.MemoryRegionCore):
+class MemoryRegion(Controlled, With, _nic.MemoryRegionCore):
     """Memory that peers may reach with a key (struct fid_mr).
 
     Attributes:
@@ -413,12 +414,8 @@ class MemoryRegion(Controlled, _nic.MemoryRegionCore):
         _handle.no_copies(self)
 
     def __enter__(self) -> MemoryRegion:
-        return _handle.enter(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
+        _handle.check(self, "with")
+        return self
 
     def _finalize(self) -> None:
         """Called by the extension when a region is collected without close()."""

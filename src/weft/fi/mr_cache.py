@@ -9,10 +9,10 @@ import operator
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import _nic, _process, errors
+from .._with import With
 from ..flags import FidClass, HmemIface
 from ..memory.cache import CacheState, CacheStatistics, cache_settings, cache_state, statistics
 from . import _args, _handle
@@ -167,7 +167,7 @@ class _Watch:
         return _nic.cache_notify(self.nic, int(self.monitor.iface), addr, length)
 
 
-class MrCacheEntry(_nic.CacheRef):
+class MrCacheEntry(With, _nic.CacheRef):
     """A cache entry for a range of memory; held until `release()` or the end of a with block.
 
     Attributes:
@@ -192,12 +192,7 @@ class MrCacheEntry(_nic.CacheRef):
         """Interface of the memory."""
         return HmemIface(super().iface)
 
-    def __enter__(self) -> MrCacheEntry:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _leave(self) -> None:
         self.release()
 
     def __repr__(self) -> str:

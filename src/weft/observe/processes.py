@@ -23,6 +23,7 @@ import time
 from collections.abc import Container
 from dataclasses import dataclass
 
+from .._with import With
 from .views import View, parse
 
 ANSWER_BYTES_MAX = 64 << 20
@@ -67,19 +68,13 @@ class _Asked:
             self.socket = None
 
 
-class Viewer:
+class Viewer(With):
     """Looks at processes again and again. Not for use by several threads at a time."""
 
     def __init__(self, pids: Container[int] | None = None) -> None:
         """pids: only these processes; None: all of this user."""
         self._pids = pids
         self._known: dict[str, _Asked] = {}
-
-    def __enter__(self) -> Viewer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Drop the questions that are under way."""

@@ -9,10 +9,10 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _keys, _process, errors, fi
+from .._with import With
 from ..fi import _handle
 from ..fi.info import first
 from ..memory.cache import statistics as cache_statistics
@@ -83,7 +83,7 @@ class NodeStatistics:
     cache_invalidations: int
 
 
-class Node:
+class Node(With):
     """Shares arrays of this process and attaches arrays of others. Made by `weft.open()`.
 
     After `node.share(array, name="table")` other processes can reach `array`. `node.attach("table")` returns the array
@@ -451,11 +451,6 @@ class Node:
     def __enter__(self) -> Node:
         self._check("with")
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __del__(self) -> None:
         # The last reference to an open node is gone, so its shares and remote arrays end. No warning at exit.

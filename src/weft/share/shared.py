@@ -9,12 +9,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import _keys, _process, errors, fi
+from .._with import With
 from ..fi import _handle
 from .arrays.checks import Array
 from .arrays.functions import Functions
@@ -38,7 +38,7 @@ else:
     _Calls = Functions
 
 
-class Shared(_Calls):
+class Shared(_Calls, With):
     """A shared array. Made by `Node.share`; a context manager. Closing it revokes the peers' access.
 
     Attributes:
@@ -377,14 +377,6 @@ class Shared(_Calls):
             source=self,
             stacklevel=2,
         )
-
-    def __enter__(self) -> Shared:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _handle.exit(self, kind, error, trace)
 
     def __reduce__(self) -> tuple[Callable[[Ticket], RemoteArray], tuple[Ticket]]:
         return RemoteArray._make, (self.ticket,)

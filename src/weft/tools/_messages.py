@@ -12,10 +12,10 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import fi
+from .._with import With
 
 if TYPE_CHECKING:
     from ._pair import Side, Target
@@ -260,7 +260,7 @@ def together(side: Side, target: Target, peer: int, do: str, how: How, count: in
     return ns
 
 
-class Matching:
+class Matching(With):
     """An endpoint that sends to itself, with `depth` posted receives or unexpected messages, each with its own tag.
 
     Args:
@@ -370,11 +370,3 @@ class Matching:
         with contextlib.suppress(fi.Busy):  # as Side.close
             self._ep.close()
         self._stack.close()
-
-    def __enter__(self) -> Matching:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from .. import _nic, fi
+from .._with import With
 from . import _messages, _real
 from ._socket import Partner
 
@@ -67,7 +68,7 @@ class Region:
     place: tuple[str, int, int] | None  # (device, inode, offset) of the memory's memfd
 
 
-class Side:
+class Side(With):
     """The objects of one process: a domain with an endpoint, and `nbytes` of memory of each kind, with all rights.
 
     Attributes:
@@ -171,14 +172,6 @@ class Side:
         with contextlib.suppress(fi.Busy):
             self.ep.close()
         self._stack.close()
-
-    def __enter__(self) -> Side:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _info(provider: str | None) -> fi.Info:

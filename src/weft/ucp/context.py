@@ -8,12 +8,12 @@ from __future__ import annotations
 import secrets
 import sys
 import weakref
-from types import TracebackType
 from typing import IO, Any
 
 from .. import _keys, _nic, _process
+from .._with import With
 from ..memory import hmem
-from . import _args, _exit, mem, print_info
+from . import _args, mem, print_info
 from .constants import Feature, ParamField, WorkerParamField
 from .memh import MemHandle
 from .packed import PackedBuffer, deprecated
@@ -29,7 +29,7 @@ _HINTS = (
 )
 
 
-class Context(_nic.UcpContextCore):
+class Context(With, _nic.UcpContextCore):
     """A UCP context on this process's NIC (ucp_init).
 
         with ucp.Context() as context, context.worker_create() as worker:
@@ -287,14 +287,6 @@ class Context(_nic.UcpContextCore):
         super().close()
         if failure is not None:
             raise failure
-
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _exit.leave(self, self.close, error)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

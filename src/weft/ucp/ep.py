@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, errors
-from . import _args, _exit
+from .._with import With
+from . import _args
 from .constants import EpCloseFlag, ErrHandlingMode
 from .packed import parse
 from .request import DONE, Request, deadline_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 
-class Endpoint(_nic.UcpEndpointCore):
+class Endpoint(With, _nic.UcpEndpointCore):
     """An endpoint to a peer's worker (ucp_ep_h). Made by `Worker.ep_create`; a context manager.
 
     `put_nbx`, `get_nbx`, `atomic_op_nbx` and `flush_nbx` return requests. `rkey_unpack` makes the keys that they need.
@@ -199,14 +199,6 @@ class Endpoint(_nic.UcpEndpointCore):
             self.flush_nbx().wait(timeout)
         finally:
             self._shut()
-
-    def __enter__(self) -> Endpoint:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _exit.leave(self, self.close, error)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

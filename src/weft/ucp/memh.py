@@ -5,11 +5,11 @@ Source: UCP of UCX 1.17, "ucp_mem_map" and the routines after it.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, buffers, errors
-from . import _args, _exit
+from .._with import With
+from . import _args
 from .constants import MemAttrField, MemhPackFlag, MemhPackParamField, MemoryType, Prot
 from .packed import PackedBuffer
 from .params import MemAttr, MemhPackParams
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 
-class MemHandle:
+class MemHandle(With):
     """Mapped memory (ucp_mem_h). Made by `Context.mem_map`; a context manager that unmaps the memory.
 
     Attributes:
@@ -149,13 +149,8 @@ class MemHandle:
     def __len__(self) -> int:
         return self.length
 
-    def __enter__(self) -> MemHandle:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _exit.leave(self, self._unmap, error)
+    def _leave(self) -> None:
+        self._unmap()
 
     def __repr__(self) -> str:
         rights = "|".join(p.name or "" for p in Prot if p & self.prot) or "no rights"

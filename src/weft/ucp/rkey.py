@@ -6,11 +6,11 @@ Source: UCP of UCX 1.17, "ucp_ep_rkey_unpack", "ucp_rkey_ptr", "ucp_rkey_destroy
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import _keys, _nic
-from . import _args, _exit
+from .._with import With
+from . import _args
 from .constants import MemoryType, Prot
 from .status import Status, UcsError
 
@@ -21,7 +21,7 @@ _WAIT_S = 10.0  # limit for the mapping of a peer's memory, which takes millisec
 _AGAIN = int(_nic.Status.again)
 
 
-class RemoteKey(_nic.UcpRkeyCore):
+class RemoteKey(With, _nic.UcpRkeyCore):
     """The key of a peer's region, for one endpoint (ucp_rkey_h). Made by `Endpoint.rkey_unpack`; a context manager.
 
     Attributes:
@@ -165,14 +165,6 @@ class RemoteKey(_nic.UcpRkeyCore):
         p = self._packed
         whose = (0, 0, 0) if p.flags & _keys.SYMMETRIC else (1, self.endpoint._number, p.context)
         return (*whose, p.key, p.address, p.length, p.prot, p.memory_type)
-
-    def __enter__(self) -> RemoteKey:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _exit.leave(self, self._leave, error)
 
     def _leave(self) -> None:
         try:

@@ -9,12 +9,12 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, errors
+from .._with import With
 from ..flags import BindFlag, CqFormat, Flag, WaitObj
-from . import _args, _exit, aio
+from . import _args, aio
 from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
 from .ep import Endpoint
 from .packed import PackedBuffer, parse, release
@@ -62,7 +62,7 @@ def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
     return cq, av, ep
 
 
-class Worker(_nic.UcpWorkerCore):
+class Worker(With, _nic.UcpWorkerCore):
     """A worker (ucp_worker_h). Made by `Context.worker_create`; a context manager.
 
     `get_address` returns the address for peers, `ep_create` makes an endpoint of a peer's address. `progress` does the
@@ -369,14 +369,6 @@ class Worker(_nic.UcpWorkerCore):
         self._cq.close()
         self.context._workers.discard(self)
         self.call_due()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _exit.leave(self, self.close, error)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import errors
+from ..._with import With
 from ...flags import Tc
 from . import device as devices
 from . import registry, service, vni
@@ -34,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
-class Job:
+class Job(With):
     """A launch and its resources.
 
     Attributes:
@@ -69,12 +70,6 @@ class Job:
             self.fd = -1
             with registry.here().change():
                 pass  # every change drops launches that have ended
-
-    def __enter__(self) -> Job:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
 
 def begin(

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import _files, errors
+from ..._with import With
 from ..names.ticket import process_is_stopped
 from ..names.unixsockets import credentials
 
@@ -50,7 +51,7 @@ class KeeperEnded(errors.ConnectionReset):
     """The keeper ended before it answered."""
 
 
-class Link:
+class Link(With):
     """A connection to the keeper."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -95,12 +96,6 @@ class Link:
     def close(self) -> None:
         """End the connection: the keeper drops what it was about to keep."""
         self._connection.close()
-
-    def __enter__(self) -> Link:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @contextmanager
