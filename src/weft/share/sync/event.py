@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ... import _nic, errors
 from ..arrays.calls import AGAIN
-from ..names.ticket import Ticket
-from ..node import Node
 from .sync_object import Result, SyncObject, limit
 
 _OP = _nic.SyncOp
@@ -24,17 +22,6 @@ class Event(SyncObject, _nic.EventCore):
 
     _KIND = int(_nic.SyncKind.event)
     _CORE = _nic.EventCore
-
-    def __init__(
-        self,
-        name: str | Ticket | None = None,
-        *,
-        node: Node | None = None,
-        create: bool | None = None,
-        wait: float = 0.0,
-        keep: bool = False,
-    ) -> None:
-        self._begin(name, 0, 0, node, create, wait, keep)
 
     # set, clear, is_set and wait are in C++; what they cannot do at once they pass to these methods.
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
 from ..arrays.calls import AGAIN, Answer
-from ..names.ticket import Ticket, process_is_stopped
-from ..node import Node
-from .sync_object import DIED, OwnerDied, Result, SyncObject, limit, patience
+from ..names.ticket import process_is_stopped
+from .sync_object import DIED, OwnerDied, Result, SyncObject, limit
 
 _OP = _nic.SyncOp
 _TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))
@@ -41,17 +40,6 @@ class Lock(SyncObject, _nic.LockCore):
     _KIND = int(_nic.SyncKind.lock)
     _CORE = _nic.LockCore
 
-    def __init__(
-        self,
-        name: str | Ticket | None = None,
-        *,
-        node: Node | None = None,
-        create: bool | None = None,
-        wait: float = 0.0,
-        keep: bool = False,
-    ) -> None:
-        self._begin(name, 0, 0, node, create, wait, keep)
-
     if TYPE_CHECKING:
 
         def __enter__(self) -> Lock: ...
@@ -59,17 +47,8 @@ class Lock(SyncObject, _nic.LockCore):
     # acquire, try_acquire, recover, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp).
     # What they cannot do at once they pass to the methods below, and undo if an exception ends these.
 
-    def _acquire(
-        self,
-        first: Any = None,
-        second: Any = None,
-        /,
-        *,
-        timeout: float | None = None,
-        block: bool | None = None,
-        blocking: bool | None = None,
-    ) -> bool:
-        left, quiet = patience("acquire", first, second, timeout, block, blocking)
+    def _acquire(self, *given: Any, **named: Any) -> bool:
+        left, quiet = self._check_timeout(*given, **named)
         if quiet:
             return self._do("acquire", _TAKE, 0, os.getpid(), timeout=left).outcome != AGAIN
         self._take("acquire", left, 0)

@@ -8,7 +8,7 @@ from ... import _nic, errors
 from ..arrays.calls import AGAIN, Answer
 from ..names.ticket import Ticket
 from ..node import Node
-from .sync_object import NO_SEAT, Result, SyncObject, limit, patience, whole
+from .sync_object import NO_SEAT, Result, SyncObject, limit, whole
 
 _OP = _nic.SyncOp
 _TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))
@@ -55,17 +55,8 @@ class Semaphore(SyncObject, _nic.SemaphoreCore):
     # acquire, try_acquire, release, __enter__ and __exit__ are in C++ (cpp/bind/sync.cpp).
     # What they cannot do at once they pass to the methods below, and undo if an exception ends these.
 
-    def _acquire(
-        self,
-        first: Any = None,
-        second: Any = None,
-        /,
-        *,
-        timeout: float | None = None,
-        block: bool | None = None,
-        blocking: bool | None = None,
-    ) -> bool:
-        left, quiet = patience("acquire", first, second, timeout, block, blocking)
+    def _acquire(self, *given: Any, **named: Any) -> bool:
+        left, quiet = self._check_timeout(*given, **named)
         found = self._do("acquire", _TAKE, timeout=left)
         if quiet:
             return found.outcome != AGAIN

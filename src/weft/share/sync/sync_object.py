@@ -99,6 +99,17 @@ class SyncObject:
     name: str
     """The object's name; "" if it has none."""
 
+    def __init__(
+        self,
+        name: str | Ticket | None = None,
+        *,
+        node: Node | None = None,
+        create: bool | None = None,
+        wait: float = 0.0,
+        keep: bool = False,
+    ) -> None:
+        self._begin(name, 0, 0, node, create, wait, keep)
+
     def _begin(
         self,
         name: str | Ticket | None,
@@ -110,25 +121,6 @@ class SyncObject:
         keep: bool,
     ) -> bool:
         """Make or attach the object. n, item: numbers of a new one. Returns whether it was made."""
-        made = self._make_or_attach(name, n, item, node, create, wait, keep)
-        if keep and not self._array.ticket.kept:
-            self._unmap()
-            raise errors.InvalidArgument(
-                f"{type(self).__name__}: {self._shown()} exists and is not kept: it ends with process "
-                f"{self._array.ticket.pid}, which made it\n  try: keep=True in all who may make it; or another name"
-            )
-        return made
-
-    def _make_or_attach(
-        self,
-        name: str | Ticket | None,
-        n: int,
-        item: int,
-        node: Node | None,
-        create: bool | None,
-        wait: float,
-        keep: bool,
-    ) -> bool:
         what = type(self).__name__
         if keep not in (True, False):
             raise TypeError(f"{what}: keep is True or False, not {keep!r}")
@@ -141,6 +133,18 @@ class SyncObject:
         self._start(default_node() if node is None else node)
         self._node._check(what)
         self._node._weft_only(what)
+        made = self._make_or_attach(what, name, (n, item, keep), create, patience)
+        if keep and not self._array.ticket.kept:
+            self._unmap()
+            raise errors.InvalidArgument(
+                f"{what}: {self._shown()} exists and is not kept: it ends with process {self._array.ticket.pid}, which "
+                "made it\n  try: keep=True in all who may make it; or another name"
+            )
+        return made
+
+    def _make_or_attach(
+        self, what: str, name: str | Ticket | None, new: tuple[int, int, bool], create: bool | None, wait: float
+    ) -> bool:
         if isinstance(name, Ticket) or (isinstance(name, str) and name.startswith(PREFIX)):
             if create:
                 raise errors.InvalidArgument(f"{what}: a ticket names an object that exists, and create is True")
@@ -150,20 +154,20 @@ class SyncObject:
         if name is None:
             if create is False:
                 raise errors.InvalidArgument(f"{what}: create is False, and there is no name to look for")
-            if keep:
+            if new[2]:
                 raise errors.InvalidArgument(
                     f"{what}: keep=True needs a name, because what is kept is found and forgotten by its name\n"
                     f"  try: weft.{what}('...', keep=True)"
                 )
-            self._create(n, item, keep)
+            self._create(*new)
             return True
         check_name(name, what)
         if create is False:
-            self._attach(name, patience)
+            self._attach(name, wait)
             return False
         if create:
             try:
-                self._create(n, item, keep)
+                self._create(*new)
             except errors.AddressInUse as reason:
                 first = reason.message.partition("\n")[0].replace("share:", f"{what}:", 1)
                 raise errors.AddressInUse(f"{first}\n  try: another name; or without create=True, to use it") from None
@@ -176,7 +180,7 @@ class SyncObject:
             except (errors.NotFound, errors.ConnectionReset, errors.KeyRejected):
                 pass
             try:
-                self._create(n, item, keep)
+                self._create(*new)
                 return True
             except errors.AddressInUse:  # another process was faster; or its owner has just ended
                 if time.monotonic() > deadline:
@@ -451,8 +455,9 @@ class SyncObject:
         timeout: float | None = None,
         block: bool | None = None,
         blocking: bool | None = None,
-    ) -> None:
-        patience("acquire", first, second, timeout, block, blocking)
+    ) -> tuple[float | None, bool]:
+        """`patience` of the arguments of acquire()."""
+        return patience("acquire", first, second, timeout, block, blocking)
 
     # ---- properties and life ----------------------------------------------------------------------------------------
 
