@@ -2,7 +2,6 @@
 #include "base/record.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bitset>
 #include <cstring>
 #include <string>

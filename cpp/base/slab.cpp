@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 
 #include <cassert>
-#include <mutex>
 
 // Under AddressSanitizer each object is an allocation of its own, so that uses after its end are found.
 #if defined(__SANITIZE_ADDRESS__)

@@ -4,8 +4,6 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include <mutex>
-
 #include "mem/guard.hpp"
 
 namespace weft::host {

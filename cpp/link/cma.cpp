@@ -1,8 +1,6 @@
 // cpp/link/cma.cpp: the kernel copies at most 2 GiB and 1024 pieces per call; continue where it stopped.
 #include "link/cma.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>

@@ -7,8 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "link/descriptors.hpp"
-#include "link/shm_names.hpp"
 #include "link/shm_peer.hpp"
 
 namespace weft::link {

@@ -1,10 +1,8 @@
 // cpp/link/shm_lost.cpp: how connections end (deaths, goodbyes, hang-ups), and the events of sockets.
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "link/shm_names.hpp"
 #include "link/shm_peer.hpp"
 
 namespace weft::link {

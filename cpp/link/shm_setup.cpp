@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/timerfd.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "link/shm_names.hpp"

@@ -1,9 +1,7 @@
 // cpp/link/tcp_accept.cpp: callers that have not proved the secret yet, and the limits that keep them from locking out
 // each other and the application.
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>

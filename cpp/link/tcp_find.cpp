@@ -1,8 +1,6 @@
 // cpp/link/tcp_find.cpp: finding the NIC at an address: an open connection, a greeting that is under way, or a call.
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 

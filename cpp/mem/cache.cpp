@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <mutex>
 
 #include "base/status.hpp"
 

@@ -1,10 +1,8 @@
 // cpp/mem/cuda.cpp: CUDA through its driver API, loaded at run time: Weft builds and runs without CUDA.
 // Values and signatures are those of the driver API's documentation, "CUDA Driver API": Unified Addressing, Memory
 // Management, Peer Context Memory Access.
-#include <unistd.h>
 
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include "base/lock.hpp"

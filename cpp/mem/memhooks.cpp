@@ -34,7 +34,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "base/lock.hpp"
 #include "mem/monitor.hpp"

@@ -27,7 +27,6 @@
 #include <csignal>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/fd.hpp"

@@ -1,6 +1,5 @@
 // cpp/mem/ze.cpp: Intel's devices through Level Zero's loader, loaded at run time: Weft builds and runs without it.
 // Values and signatures are those of the oneAPI Level Zero specification, "Core Programming Guide".
-#include <mutex>
 #include <vector>
 
 #include "base/lock.hpp"

@@ -1,12 +1,9 @@
 // cpp/nic/amo.cpp: atomics: this process executes them if loads and stores reach the target, else the owner's engine.
-#include <algorithm>
 
 #include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
-#include "nic/reach.hpp"
-#include "wire/call.hpp"
 
 namespace weft::nic {
 

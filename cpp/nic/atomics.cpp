@@ -6,7 +6,6 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 #include "mem/guard.hpp"
 

@@ -1,10 +1,7 @@
 // cpp/nic/check.cpp: what must be true of a NIC whenever no thread is inside its locks; in builds with assertions.
 #if !defined(NDEBUG)
-#include <algorithm>
-#include <bit>
 #include <cassert>
 #include <map>
-#include <mutex>
 
 #include "nic/fast.inl"
 #include "nic/nic.hpp"

@@ -1,7 +1,6 @@
 // cpp/nic/domain.cpp: domains: the lock, registration, raw keys, objects returned to the caller.
 #include <algorithm>
 #include <cassert>
-#include <mutex>
 
 #include "base/backoff.hpp"
 #include "base/slab.hpp"

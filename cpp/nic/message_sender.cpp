@@ -13,7 +13,6 @@
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
-#include "nic/reach.hpp"
 
 namespace weft::nic {
 

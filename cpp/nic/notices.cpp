@@ -2,7 +2,6 @@
 #include "nic/notices.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 
 #include "base/backoff.hpp"

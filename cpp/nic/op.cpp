@@ -6,8 +6,6 @@
 #include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
-#include "nic/queue.hpp"
-#include "nic/reach.hpp"
 
 namespace weft::nic {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <mutex>
 #include <new>
 
 #include "nic/av.hpp"

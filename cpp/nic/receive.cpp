@@ -1,7 +1,6 @@
 // cpp/nic/receive.cpp: receiving messages: posting receives, the frames of messages, and pulls by frames.
 #include <algorithm>
 
-#include "base/backoff.hpp"
 #include "nic/iov.hpp"
 #include "nic/nic.hpp"
 

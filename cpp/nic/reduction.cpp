@@ -6,7 +6,6 @@
 #include <cfenv>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #if defined(__x86_64__)

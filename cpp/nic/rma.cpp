@@ -3,14 +3,12 @@
 // HOT (post, 8-byte direct put): no system call, no allocation, one lock. Lines touched: the domain's activity word
 // (written), the endpoint, its Flow and the Route, the peer's endpoint entry and region entry (read, shared), the
 // target's line (written), one completion entry (written). Benchmark: bench/cpp/main.cpp (put8).
-#include <algorithm>
 #include <cstring>
 
 #include "nic/explain.hpp"
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "nic/queue.hpp"
-#include "nic/reach.hpp"
 #include "wire/call.hpp"
 
 namespace weft::nic {

@@ -2,7 +2,6 @@
 #include "nic/rx.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <new>
 #include <utility>
 

@@ -1,6 +1,5 @@
 // cpp/nic/rx_flows.cpp: the flows and senders of a receive context: their numbers, and how they end. See rx.hpp.
 #include <algorithm>
-#include <mutex>
 
 #include "nic/rx.hpp"
 

@@ -1,7 +1,6 @@
 // cpp/nic/rx_land.cpp: eager messages of several frames. The frame announces such a message, and its rest is pulled at
 // once: into the receive that matches, or, without one, into the memory of kept messages, where the message lands. Its
 // sender hears `done` when the bytes are here. Long copies are pulls too: the sink makes them outside the lock.
-#include <algorithm>
 
 #include "nic/rx.hpp"
 

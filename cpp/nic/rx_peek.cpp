@@ -1,5 +1,4 @@
 // cpp/nic/rx_peek.cpp: peeks, claims and discards of messages that no receive has taken.
-#include <mutex>
 #include <new>
 
 #include "nic/rx.hpp"

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "mem/guard.hpp"
-#include "nic/iov.hpp"
 #include "nic/nic.hpp"
 #include "nic/parking.hpp"
 

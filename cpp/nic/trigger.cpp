@@ -8,9 +8,7 @@
 
 #include "nic/client_memory.hpp"
 #include "nic/fast.inl"
-#include "nic/iov.hpp"
 #include "nic/nic.hpp"
-#include "nic/queue.hpp"
 
 namespace weft::nic {
 
