@@ -9,6 +9,9 @@
 
 namespace weft::bind {
 
+// Raises a refusal of cpp/call/deferred.hpp, with Python's names.
+[[noreturn]] void refuse_work(std::string why);
+
 struct Deferral {
   uint64_t threshold = 0;
   std::shared_ptr<nic::Counter> trigger, counter;

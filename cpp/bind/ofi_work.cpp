@@ -6,6 +6,7 @@
 // or the endpoint is closed. Some providers report deferred work to counters alone: the object then lives until the
 // endpoint is closed.
 #include "bind/arglist.hpp"
+#include "bind/deferred.hpp"
 #include "bind/ofi_ep.hpp"
 
 namespace weft::bind {
@@ -14,8 +15,7 @@ namespace {
 
 constexpr const char* kCall = "deferred work";
 
-// FI_OP_RECV ...
-enum Kind { kRecv, kSend, kTrecv, kTsend, kRead, kWrite, kAtomic, kFetchAtomic, kCompareAtomic, kCntrSet, kCntrAdd };
+using call::WorkOp;
 
 [[noreturn]] void refuse(int code, const std::string& why) {
   raise(code, kCall, ": ", why);
@@ -42,8 +42,9 @@ struct Work {
   std::shared_ptr<OfiCntr> trigger, done, changed;
   uint64_t wanted = 0;        // flags, as the application gave them
   ofi::Slot* slot = nullptr;  // of the operation, while it is named in the slots
-  [[nodiscard]] bool receives() const noexcept { return work.op_type == kRecv || work.op_type == kTrecv; }
-  [[nodiscard]] bool counts() const noexcept { return work.op_type == kCntrSet || work.op_type == kCntrAdd; }
+  [[nodiscard]] WorkOp type() const noexcept { return static_cast<WorkOp>(work.op_type); }
+  [[nodiscard]] bool receives() const noexcept { return call::receives(type()); }
+  [[nodiscard]] bool counts() const noexcept { return call::counts(type()); }
   [[nodiscard]] OfiCq* cq(const OfiEp& ep) const noexcept { return receives() ? ep.rx.get() : ep.tx.get(); }
   [[nodiscard]] ofi::Slots& slots(OfiEp& ep) const noexcept {
     return cq(ep) != nullptr ? cq(ep)->slots : ep.owner->own;
@@ -91,8 +92,11 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
   w.endpoint = endpoint.box;
   w.domain = ep.domain;
   w.wanted = flags;
-  const bool tagged = kind == kTrecv || kind == kTsend, atomic = kind >= kAtomic;
-  const bool remote = kind >= kRead, writable = w.receives() || kind == kRead;
+  const WorkOp op_type = w.type();
+  const bool tagged = op_type == WorkOp::trecv || op_type == WorkOp::tsend, atomic = op_type >= WorkOp::atomic;
+  const bool fetches = op_type >= WorkOp::fetch_atomic, compares = op_type == WorkOp::compare_atomic;
+  const bool remote = op_type >= WorkOp::read, writable = w.receives() || op_type == WorkOp::read;
+  if (const std::string why = call::check_looks(op_type, flags); !why.empty()) refuse_work(why);
   Numbers n;
   n.peer = number(msg.ptr(), "addr");
   n.data = number(msg.ptr(), "data");
@@ -116,8 +120,8 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
       !w.operand.take_descs(desc.value, kCall)) {
     failed();
   }
-  if (kind >= kFetchAtomic) take_values(w.result, resultv, result_desc, true, element);
-  if (kind == kCompareAtomic) take_values(w.compare, comparev, compare_desc, false, element);
+  if (fetches) take_values(w.result, resultv, result_desc, true, element);
+  if (compares) take_values(w.compare, comparev, compare_desc, false, element);
   if (remote) {
     const Attr rma(msg.ptr(), "rma_iov"), rma_count(msg.ptr(), "rma_iov_count");
     if (rma.value == nullptr || rma_count.value == nullptr ||
@@ -126,8 +130,7 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
     }
   }
   const uint64_t local = atomic ? w.operand.total / element : w.operand.total;
-  if (w.result.total < (kind >= kFetchAtomic ? w.operand.total : 0) ||
-      w.compare.total < (kind == kCompareAtomic ? w.operand.total : 0)) {
+  if (w.result.total < (fetches ? w.operand.total : 0) || w.compare.total < (compares ? w.operand.total : 0)) {
     refuse(fi_err::kEINVAL, "the lists of values and results are shorter than the operands");
   }
   const OfiOp op{kCall, w.receives() ? kOfiRecv : kOfiTransmit, flags, w.operand.total, w.receives()};
@@ -163,9 +166,9 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
                                  context,
                                  n.data};
     const ofi::MsgValues fetch{w.result.ioc.data(), w.result.descs(), w.result.count};
-    if (kind == kAtomic) {
+    if (!fetches) {
       w.op.atomic = {ep.get(), message, given};
-    } else if (kind == kFetchAtomic) {
+    } else if (!compares) {
       w.op.fetch = {ep.get(), message, fetch, given};
     } else {
       w.op.compare = {ep.get(), message, fetch, {w.compare.ioc.data(), w.compare.descs(), w.compare.count}, given};

@@ -361,6 +361,7 @@ void register_tables(Module& m) {
   register_table<StatusMap>(m);
   register_table<nic::AddressText>(m);
   register_table<nic::RegionRules>(m);
+  register_table<nic::WorkRules>(m);
   register_table<nic::DomainConfig>(m);
   register_table<nic::RxBufferConfig>(m);
   register_table<nic::TrafficRules>(m);

@@ -9,23 +9,9 @@ namespace weft::bind {
 
 namespace {
 
+using call::WorkOp;
 using nic::AtomicFamily;
 using Queued = nic::TriggerUnit::Queued;
-
-// enum fi_op_type
-enum class OpType : uint8_t {
-  recv,
-  send,
-  trecv,
-  tsend,
-  read,
-  write,
-  atomic,
-  fetch_atomic,
-  compare_atomic,
-  cntr_set,
-  cntr_add
-};
 
 const char* name_of(Queued queued) {
   return queued == Queued::armed ? "armed" : queued == Queued::waits ? "waits" : "full";
@@ -35,54 +21,61 @@ nic::TriggerUnit& unit_of(DomainCore& d) {
   return box_of(d)->domain->triggers();
 }
 
+// The entries of a message's list that count.
+size_t count_of(nb::handle msg, const char* list, const char* count) {
+  const nb::object given = msg.attr(count);
+  if (!given.is_none()) return nb::cast<size_t>(given);
+  const nb::object entries = msg.attr(list);
+  return entries.is_none() ? 0 : nb::len(entries);
+}
+
 // The result is that of queue_work() below.
-nb::object queue_op(EndpointCore& ep, int type, const ListAtomic& a, Deferral* later) {
+nb::object queue_op(EndpointCore& ep, WorkOp op, uint64_t flags, ListAtomic a, Deferral* later) {
   const char* const method = "queue_work";
+  if (!usable(&ep, method)) throw nb::python_error();
+  if (call::counts(op)) raise(fi_err::kEINVAL, method, ": an endpoint has no such operation");
+  const nb::handle msg(a.msg);
+  const size_t local = count_of(msg, "msg_iov", "iov_count");
+  const size_t remote = op >= WorkOp::read ? count_of(msg, "rma_iov", "rma_iov_count") : 1;
+  const call::WorkShape shape{op, flags, later->threshold, local, remote, !msg.attr("msg_iov").is_none()};
+  if (const std::string why = call::check_work(*ep.ep, shape, &flags, &later->write_back); !why.empty())
+    refuse_work(why);
+  const nb::int_ left(flags);
+  a.flags = left.ptr();
   PyObject* done = nullptr;
-  switch (static_cast<OpType>(type)) {
-    case OpType::send:
-    case OpType::tsend:
-      done = send_msg(&ep, method, static_cast<OpType>(type) == OpType::tsend, a.msg, a.flags, later);
+  switch (op) {
+    case WorkOp::send:
+    case WorkOp::tsend:
+      done = send_msg(&ep, method, op == WorkOp::tsend, a.msg, a.flags, later);
       break;
-    case OpType::recv:
-    case OpType::trecv:
-      done = recv_msg(&ep, method, static_cast<OpType>(type) == OpType::trecv, a.msg, a.flags, later);
+    case WorkOp::recv:
+    case WorkOp::trecv:
+      done = recv_msg(&ep, method, op == WorkOp::trecv, a.msg, a.flags, later);
       break;
-    case OpType::read:
-    case OpType::write: {
-      const OpKind kind = static_cast<OpType>(type) == OpType::read ? OpKind::read : OpKind::write;
-      done = transfer_msg(&ep, method, kind, a.msg, a.flags, later);
+    case WorkOp::read:
+    case WorkOp::write:
+      done = transfer_msg(&ep, method, op == WorkOp::read ? OpKind::read : OpKind::write, a.msg, a.flags, later);
       break;
-    }
-    case OpType::atomic:
-    case OpType::fetch_atomic:
-    case OpType::compare_atomic: {
-      const AtomicFamily family = static_cast<OpType>(type) == OpType::atomic         ? AtomicFamily::base
-                                  : static_cast<OpType>(type) == OpType::fetch_atomic ? AtomicFamily::fetch
-                                                                                      : AtomicFamily::compare;
-      done = atomic_msg(&ep, method, family, a, later);
-      break;
-    }
-    case OpType::cntr_set:
-    case OpType::cntr_add:
+    default:
+      done = atomic_msg(&ep, method, static_cast<AtomicFamily>(op - WorkOp::atomic), a, later);
       break;
   }
-  if (done == nullptr) {
-    if (PyErr_Occurred() == nullptr) raise(fi_err::kEINVAL, "queue_work: an endpoint has no such operation");
-    throw nb::python_error();
-  }
+  if (done == nullptr) throw nb::python_error();
   return nb::steal(done);
 }
 
-Deferral deferral_of(uint64_t threshold, CounterCore& trigger, CounterCore* counter, nb::handle owner, bool write_back,
-                     bool may_wait) {
+Deferral deferral_of(uint64_t threshold, CounterCore& trigger, CounterCore* counter, nb::handle owner, bool may_wait) {
   check_usable(trigger, "counter");
   if (counter != nullptr) check_usable(*counter, "counter");
-  return {threshold,  trigger.counter, counter != nullptr ? counter->counter : nullptr,
-          write_back, may_wait,        owner.ptr()};
+  return {threshold, trigger.counter, counter != nullptr ? counter->counter : nullptr, false, may_wait, owner.ptr()};
 }
 
 }  // namespace
+
+void refuse_work(std::string why) {
+  for (size_t at; (at = why.find("FI_")) != std::string::npos;) why.erase(at, 3);
+  raise(fi_err::kEINVAL, "deferred work: ", why);
+}
 
 PyObject* queue_work(DomainBox& box, const char* method, std::unique_ptr<nic::Work> work, const Deferral& later) {
   work->threshold = later.threshold;
@@ -107,50 +100,48 @@ PyObject* queue_work(DomainBox& box, const char* method, std::unique_ptr<nic::Wo
 void register_triggers(Module& m) {
   m.def(
       "queue_work",
-      [](EndpointCore& ep, int type, nb::handle msg, nb::handle flags, nb::handle comparev, nb::handle compare_desc,
+      [](EndpointCore& ep, uint8_t type, nb::handle msg, uint64_t flags, nb::handle comparev, nb::handle compare_desc,
          nb::handle resultv, nb::handle result_desc, uint64_t threshold, CounterCore& trigger, CounterCore* counter,
-         nb::handle owner, bool write_back, bool may_wait) {
-        Deferral later = deferral_of(threshold, trigger, counter, owner, write_back, may_wait);
+         nb::handle owner, bool may_wait) {
+        Deferral later = deferral_of(threshold, trigger, counter, owner, may_wait);
         const ListAtomic a{.comparev = comparev.ptr(),
                            .compare_desc = compare_desc.ptr(),
                            .resultv = resultv.ptr(),
                            .result_desc = result_desc.ptr(),
-                           .msg = msg.ptr(),
-                           .flags = flags.ptr()};
-        return queue_op(ep, type, a, &later);
+                           .msg = msg.ptr()};
+        return queue_op(ep, static_cast<WorkOp>(type), flags, a, &later);
       },
       nb::arg("ep"), nb::arg("op_type"), nb::arg("msg"), nb::arg("flags"), nb::arg("comparev").none(),
       nb::arg("compare_desc").none(), nb::arg("resultv").none(), nb::arg("result_desc").none(), nb::arg("threshold"),
-      nb::arg("trigger"), nb::arg("counter").none(), nb::arg("owner"), nb::arg("write_back"), nb::arg("may_wait"),
+      nb::arg("trigger"), nb::arg("counter").none(), nb::arg("owner"), nb::arg("may_wait"),
       nb::sig("def queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev: object, "
               "compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, "
-              "counter: CounterCore | None, owner: object, write_back: bool, may_wait: bool) -> str | None"),
-      "Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`. A receive with the\n"
-      "threshold 0 is posted at once, and the result is None.\n\n"
-      "counter     counts the operation instead of the endpoint's counters.\n"
-      "owner       any object, which is kept until the work has ended: the name of the work for cancel_work().\n"
-      "write_back  the trigger is written back when it passes the threshold.\n"
-      "may_wait    the work waits if the service has no free entry.\n\n"
+              "counter: CounterCore | None, owner: object, may_wait: bool) -> str | None"),
+      "Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`, by the domain's "
+      "WorkRules.\n"
+      "A receive with the threshold 0 is posted at once, and the result is None.\n\n"
+      "counter   counts the operation instead of the endpoint's counters.\n"
+      "owner     any object, which is kept until the work has ended: the name of the work for cancel_work().\n"
+      "may_wait  the work waits if the service has no free entry.\n\n"
       "Returns \"armed\"; \"waits\" (for an entry), or \"full\": nothing was queued.");
   m.def(
       "queue_counting",
-      [](DomainCore& d, CounterCore& target, bool add, uint64_t value, uint64_t threshold, CounterCore& trigger,
-         nb::handle owner, bool write_back, bool may_wait) {
+      [](DomainCore& d, CounterCore& target, uint8_t type, uint64_t value, uint64_t threshold, CounterCore& trigger,
+         nb::handle owner, bool may_wait) {
         auto& box = box_of(d);
         check_usable(target, "counter");
-        const Deferral later = deferral_of(threshold, trigger, nullptr, owner, write_back, may_wait);
+        const Deferral later = deferral_of(threshold, trigger, nullptr, owner, may_wait);
         auto work = std::make_unique<nic::Work>();
-        work->kind = add ? nic::Work::Kind::add : nic::Work::Kind::set;
-        work->counter = target.counter;
-        work->value = value;
+        const std::string why = call::fill_counting(static_cast<WorkOp>(type), target.counter, value, work.get());
+        if (!why.empty()) refuse_work(why);
         PyObject* done = queue_work(*box, "queue_work", std::move(work), later);
         if (done == nullptr) throw nb::python_error();
         return nb::steal(done);
       },
-      nb::arg("domain"), nb::arg("target"), nb::arg("add"), nb::arg("value"), nb::arg("threshold"), nb::arg("trigger"),
-      nb::arg("owner"), nb::arg("write_back"), nb::arg("may_wait"),
-      nb::sig("def queue_counting(domain: DomainCore, target: CounterCore, add: bool, value: int, threshold: int, "
-              "trigger: CounterCore, owner: object, write_back: bool, may_wait: bool) -> str"),
+      nb::arg("domain"), nb::arg("target"), nb::arg("op_type"), nb::arg("value"), nb::arg("threshold"),
+      nb::arg("trigger"), nb::arg("owner"), nb::arg("may_wait"),
+      nb::sig("def queue_counting(domain: DomainCore, target: CounterCore, op_type: int, value: int, threshold: int, "
+              "trigger: CounterCore, owner: object, may_wait: bool) -> str"),
       "As queue_work(), for work that sets a counter, or adds to it.");
   m.def(
       "flush_work",

@@ -185,6 +185,9 @@ std::string datatype_name(uint64_t datatype);
 std::string op_name(uint64_t op);
 // The text of a refusal: what was asked, what was found, which rule, what to do next. `method`: the call, at its start.
 std::string explain(nic::Endpoint& ep, const char* method, const Why& why);
+std::string hex(uint64_t n);
+// The names of flags, and the number of flags without a name.
+std::string flag_names(const nic::OpRules& rules, uint64_t flags);
 // The text for refusals of local buffers, which need no endpoint.
 std::string explain_local(const char* method, const Why& why);
 

@@ -1,5 +1,6 @@
 // cpp/call/deferred.cpp: see deferred.hpp.
 #include <cassert>
+#include <utility>
 
 #include "call/deferred.hpp"
 
@@ -34,6 +35,40 @@ Refusal fill_common(nic::Endpoint& ep, uint64_t dest, uint64_t flags, uint64_t c
 }
 
 }  // namespace
+
+std::string check_looks(WorkOp op, uint64_t flags) {
+  constexpr uint64_t kLooks = nic::flag::kPeek | nic::flag::kClaim | nic::flag::kDiscard;
+  return receives(op) && (flags & kLooks) != 0 ? "a deferred receive takes no FI_PEEK, FI_CLAIM or FI_DISCARD" : "";
+}
+
+std::string check_work(const nic::Endpoint& ep, const WorkShape& work, uint64_t* flags, bool* write_back) {
+  const nic::WorkRules& rules = ep.domain()->config().work;
+  if (const std::string why = check_looks(work.op, work.flags); !why.empty()) return why;
+  *write_back = (work.flags & rules.write_back) != 0;
+  *flags = work.flags & ~(rules.write_back | nic::flag::kMore);
+  if (rules.sends_unchecked && (work.op == WorkOp::send || work.op == WorkOp::tsend)) {
+    if ((*flags & nic::flag::kInject) != 0) return "FI_INJECT of a deferred send: its data would have to be copied";
+    *flags &= ep.config().rules.flags_of(work.op == WorkOp::tsend ? nic::FlagCall::tsend : nic::FlagCall::send);
+  } else if ((*flags & ~rules.flags) != 0) {
+    return "flags " + hex(work.flags) + "\n  rule: " + flag_names(ep.config().rules, rules.flags) + " at most";
+  }
+  if (receives(work.op) && work.threshold != 0 && !rules.receives_wait)
+    return "threshold " + std::to_string(work.threshold) + " of a receive; here it has to be 0";
+  if (!rules.single) return {};
+  if (work.local > 1) return std::to_string(work.local) + " local buffers; deferred work has at most 1";
+  if ((work.op == WorkOp::read || work.op == WorkOp::write) && !work.has_local)
+    return "no msg_iov: deferred reads and writes need a buffer";
+  return work.remote == 1 ? "" : std::to_string(work.remote) + " remote ranges; deferred work has 1";
+}
+
+std::string fill_counting(WorkOp op, std::shared_ptr<nic::Counter> counter, uint64_t value, Work* work) {
+  const uint64_t most = counter->limits().value_max;
+  if (value > most) return "value " + std::to_string(value) + "; a counter holds at most " + std::to_string(most);
+  work->kind = op == WorkOp::cntr_add ? Work::Kind::add : Work::Kind::set;
+  work->counter = std::move(counter);
+  work->value = value;
+  return {};
+}
 
 Refusal fill(nic::Endpoint& ep, const ListTransfer& t, Work* work) {
   if (nic::sum_bytes(t.remote) != t.total) return Refusal::length_mismatch;

@@ -15,56 +15,6 @@ std::string number(uint64_t n) {
   return std::to_string(n);
 }
 
-std::string hex(uint64_t n) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(n));
-  return text;
-}
-
-// The names of flags, and the number of flags without a name.
-std::string names_of(const nic::OpRules& rules, uint64_t flags) {
-  using namespace nic::flag;
-  static constexpr std::pair<uint64_t, const char*> kNames[] = {{kMsg, "MSG"},
-                                                                {kRma, "RMA"},
-                                                                {kTagged, "TAGGED"},
-                                                                {kAtomic, "ATOMIC"},
-                                                                {uint64_t{1} << 6, "COLLECTIVE"},
-                                                                {kRead, "READ"},
-                                                                {kWrite, "WRITE"},
-                                                                {kRecv, "RECV"},
-                                                                {kSend, "SEND"},
-                                                                {kRemoteRead, "REMOTE_READ"},
-                                                                {kRemoteWrite, "REMOTE_WRITE"},
-                                                                {uint64_t{1} << 16, "MULTI_RECV"},
-                                                                {kRemoteCqData, "REMOTE_CQ_DATA"},
-                                                                {kMore, "MORE"},
-                                                                {uint64_t{1} << 19, "PEEK"},
-                                                                {uint64_t{1} << 20, "TRIGGER"},
-                                                                {kFence, "FENCE"},
-                                                                {kCompletion, "COMPLETION"},
-                                                                {kInject, "INJECT"},
-                                                                {kInjectComplete, "INJECT_COMPLETE"},
-                                                                {kTransmitComplete, "TRANSMIT_COMPLETE"},
-                                                                {kDeliveryComplete, "DELIVERY_COMPLETE"},
-                                                                {kCommitComplete, "COMMIT_COMPLETE"},
-                                                                {kMatchComplete, "MATCH_COMPLETE"},
-                                                                {kRmaEvent, "RMA_EVENT"},
-                                                                {uint64_t{1} << 58, "DISCARD"},
-                                                                {uint64_t{1} << 59, "CLAIM"}};
-  std::string text;
-  const auto add = [&](uint64_t flag, const std::string& name) {
-    if ((flags & flag) == 0) return;
-    flags &= ~flag;
-    text += (text.empty() ? "" : " | ") + name;
-  };
-  for (const auto& [flag, name] : kNames) add(flag, name);
-  if (rules.flag_names) {
-    for (const auto& [flag, name] : *rules.flag_names) add(flag, name);
-  }
-  if (flags != 0) text += (text.empty() ? "" : " | ") + hex(flags);
-  return text.empty() ? "none" : text;
-}
-
 std::string queue_full(const nic::Endpoint& ep, const Why& why, bool held_back) {
   const nic::CompletionQueue* cq = ep.queue();
   const bool of_cq = why.refusal == Refusal::cq_full && cq != nullptr;
@@ -191,6 +141,55 @@ std::string of_local(const Why& why) {
 
 }  // namespace
 
+std::string hex(uint64_t n) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(n));
+  return text;
+}
+
+std::string flag_names(const nic::OpRules& rules, uint64_t flags) {
+  using namespace nic::flag;
+  static constexpr std::pair<uint64_t, const char*> kNames[] = {{kMsg, "MSG"},
+                                                                {kRma, "RMA"},
+                                                                {kTagged, "TAGGED"},
+                                                                {kAtomic, "ATOMIC"},
+                                                                {uint64_t{1} << 6, "COLLECTIVE"},
+                                                                {kRead, "READ"},
+                                                                {kWrite, "WRITE"},
+                                                                {kRecv, "RECV"},
+                                                                {kSend, "SEND"},
+                                                                {kRemoteRead, "REMOTE_READ"},
+                                                                {kRemoteWrite, "REMOTE_WRITE"},
+                                                                {uint64_t{1} << 16, "MULTI_RECV"},
+                                                                {kRemoteCqData, "REMOTE_CQ_DATA"},
+                                                                {kMore, "MORE"},
+                                                                {uint64_t{1} << 19, "PEEK"},
+                                                                {uint64_t{1} << 20, "TRIGGER"},
+                                                                {kFence, "FENCE"},
+                                                                {kCompletion, "COMPLETION"},
+                                                                {kInject, "INJECT"},
+                                                                {kInjectComplete, "INJECT_COMPLETE"},
+                                                                {kTransmitComplete, "TRANSMIT_COMPLETE"},
+                                                                {kDeliveryComplete, "DELIVERY_COMPLETE"},
+                                                                {kCommitComplete, "COMMIT_COMPLETE"},
+                                                                {kMatchComplete, "MATCH_COMPLETE"},
+                                                                {kRmaEvent, "RMA_EVENT"},
+                                                                {uint64_t{1} << 58, "DISCARD"},
+                                                                {uint64_t{1} << 59, "CLAIM"}};
+  std::string text;
+  const auto add = [&](uint64_t flag, const std::string& name) {
+    if ((flags & flag) == 0) return;
+    flags &= ~flag;
+    text += (text.empty() ? "" : " | ") + name;
+  };
+  for (const auto& [flag, name] : kNames) add(flag, name);
+  if (rules.flag_names) {
+    for (const auto& [flag, name] : *rules.flag_names) add(flag, name);
+  }
+  if (flags != 0) text += (text.empty() ? "" : " | ") + hex(flags);
+  return text.empty() ? "none" : text;
+}
+
 std::string datatype_name(uint64_t datatype) {
   static constexpr const char* kNames[nic::kDatatypeCount] = {
       "INT8",   "UINT8",   "INT16",   "UINT16",        "INT32",          "UINT32",      "INT64",
@@ -281,8 +280,8 @@ std::string explain(nic::Endpoint& ep, const char* method, const Why& why) {
     case Refusal::no_message_data:
       return m + "the domain was opened without remote CQ data: ask for domain_attr.cq_data_size in the hints";
     case Refusal::bad_flags:
-      return m + "flags " + hex(why.asked) + " (" + names_of(config.rules, why.asked) +
-             ") are not for this call\n  known here: " + names_of(config.rules, why.limit);
+      return m + "flags " + hex(why.asked) + " (" + flag_names(config.rules, why.asked) +
+             ") are not for this call\n  known here: " + flag_names(config.rules, why.limit);
     case Refusal::too_many_buffers:
       return m + number(why.asked) + " buffers are more than iov_limit, " + number(why.limit) + ": split the call";
     case Refusal::bad_range_count:

@@ -50,6 +50,16 @@ struct RegionRules {
   WEFT_FIELD(11, key_meanings, uint64_t, 0, key, "Bits that keys of applications do not have.");
 };
 
+struct WorkRules {
+  WEFT_TABLE(20, WorkRules, "The rules of deferred work (FI_QUEUE_WORK).");
+  WEFT_FIELD(1, receives_wait, bool, true, none, "Receives may have a threshold above 0.");
+  WEFT_FIELD(2, single, bool, false, none, "An operation has at most one local buffer, and exactly one remote range.");
+  WEFT_FIELD(3, flags, uint64_t, ~uint64_t{0}, flags, "The most flags of an operation, besides FI_MORE.");
+  WEFT_FIELD(4, sends_unchecked, bool, false, none,
+             "A send is refused only for FI_INJECT; other flags that it does not know have no effect.");
+  WEFT_FIELD(5, write_back, uint64_t, 0, flags, "The flag that writes the triggering counter back; 0: there is none.");
+};
+
 struct DomainConfig {
   WEFT_TABLE(1, DomainConfig, "The settings of a domain.");
   WEFT_FIELD(1, nic, uint32_t, 0, none, "The number of the NIC of its objects.");
@@ -72,6 +82,7 @@ struct DomainConfig {
   WEFT_FIELD(15, empty_region_errno, int32_t, fi_err::kEINVAL, code,
              "The code that refuses a region of 0 bytes; 0: there are such regions.");
   WEFT_FIELD(16, regions, RegionRules, {}, none, "How regions are registered, bound and enabled.");
+  WEFT_FIELD(17, work, WorkRules, {}, none, "What deferred work may be.");
 };
 // Tables of regions have the keys below standard_below with this bit.
 constexpr uint64_t kStandardKey = uint64_t{1} << 32;

@@ -164,7 +164,7 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
       open_ledger(d);
       attach_pages(d);
       d.domain = std::make_unique<nic::Domain>(&d.host->nic(), settings_of<nic::DomainConfig>(answer));
-      d.work.take(answer.nested("work"));
+      d.work.cancels = answer.flag("work_cancels");
       d.work.semaphore = answer.text("ledger.semaphore");
       if (d.ledger != nullptr)
         d.domain->triggers().set_entries({d.ledger.get(), d.slot, static_cast<uint32_t>(answer.number("ledger.tles"))});

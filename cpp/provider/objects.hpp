@@ -97,16 +97,11 @@ struct Keys {
   bool made = false;  // the provider makes the keys
 };
 
-// The rules of deferred work (fi_trigger(3)), as src/weft/fi/policy_rules.py has them.
-struct WorkRules {
-  bool receives_wait = true, single = false, sends_unchecked = false, cancels = true;
-  bool has_flags = false;
-  uint64_t flags = 0;  // if it has: the most of an operation
-  uint64_t write_back = 0;
+// How deferred work is queued, besides its rules (nic::WorkRules).
+struct WorkQueue {
+  bool cancels = true;
   std::string semaphore;  // the file under whose lock the processes of a service queue; empty: work waits for entries
   std::atomic<uint64_t> waited{0};
-
-  void take(const Record& record);
 };
 
 struct Domain : Object {
@@ -124,7 +119,7 @@ struct Domain : Object {
   uint16_t vni = 0;
   bool address_vni = false, asks_outcome = false;
   bool av_auth_key = false;  // its keys come from its address vectors (FI_AV_AUTH_KEY)
-  WorkRules work;
+  WorkQueue work;
   std::atomic<bool> entry_alone{false};  // fi_cxi_dom_ops' ep_get_unexp_msgs fills entries without senders
   uint64_t mr_mode = 0;
 

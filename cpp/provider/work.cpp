@@ -1,8 +1,7 @@
 // cpp/provider/work.cpp: fi_trigger(3): deferred work (FI_QUEUE_WORK and its like), and calls with FI_TRIGGER.
 //
-// The checks are src/weft/fi/trigger.py's, in its order and words; cpp/call/deferred.hpp makes the NIC's work, as for
-// Python programs. The structs of the program are read during the call alone; its buffers belong to the NIC until the
-// operation is done.
+// cpp/call/deferred.hpp has the rules, and makes the NIC's work, as for Python programs. The structs of the program are
+// read during the call alone; its buffers belong to the NIC until the operation is done.
 #include <fcntl.h>
 #include <sys/file.h>
 
@@ -17,23 +16,13 @@ namespace weft::provider {
 
 namespace {
 
+using call::WorkOp;
 using nic::AtomicFamily;
 using nic::OpKind;
 using Queued = nic::TriggerUnit::Queued;
 
 constexpr const char* kCall = "deferred work";
 constexpr int kThreshold = 0;  // FI_TRIGGER_THRESHOLD
-constexpr uint64_t kLooks = nic::flag::kPeek | nic::flag::kClaim | nic::flag::kDiscard;
-
-constexpr bool receives(int type) noexcept {
-  return type == ofi::kOpRecv || type == ofi::kOpTrecv;
-}
-constexpr bool sends(int type) noexcept {
-  return type == ofi::kOpSend || type == ofi::kOpTsend;
-}
-constexpr bool counts(int type) noexcept {
-  return type == ofi::kOpCntrSet || type == ofi::kOpCntrAdd;
-}
 
 int no(const Domain& d, const char* call, int number, const std::string& why) {
   return refuse(d.fabric->front, Subject::domain, call, number, std::string(kCall) + ": " + why);
@@ -83,37 +72,6 @@ Operation operation_of(int type, void* op) noexcept {
   }
 }
 
-// Why the lists of an operation are too long or too short; empty: they are not.
-std::string wrong_lists(const WorkRules& rules, int type, const Operation& o) {
-  if (!rules.single) return {};
-  if (o.local > 1) return std::to_string(o.local) + " local buffers; deferred work has at most 1";
-  if ((type == ofi::kOpRead || type == ofi::kOpWrite) && !o.has_local)
-    return "msg_iov is NULL: deferred reads and writes need a buffer";
-  if (o.remote != 1) return std::to_string(o.remote) + " remote ranges; deferred work has 1";
-  return {};
-}
-
-std::string hex(uint64_t flags) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(flags));
-  return text;
-}
-
-// Checks the flags of an operation, and leaves those that its call takes.
-int check_flags(const Domain& d, const char* call, const Ep& ep, int type, uint64_t* flags) {
-  const WorkRules& rules = d.work;
-  if (sends(type) && rules.sends_unchecked) {
-    if ((*flags & nic::flag::kInject) != 0)
-      return invalid(d, call, "FI_INJECT of a deferred send: its data would have to be copied");
-    const auto send = type == ofi::kOpTsend ? nic::FlagCall::tsend : nic::FlagCall::send;
-    *flags &= ep.ep->config().rules.flags_of(send) | rules.write_back;
-    return 0;
-  }
-  if (rules.has_flags && (*flags & ~(rules.flags | rules.write_back | nic::flag::kMore)) != 0)
-    return invalid(d, call, "flags " + hex(*flags) + "\n  rule: " + hex(rules.flags) + " at most");
-  return 0;
-}
-
 ssize_t post_later(Ep& ep, const char* call, int type, void* op, uint64_t flags, const Later& later) noexcept {
   switch (type) {
     case ofi::kOpRecv:
@@ -143,7 +101,7 @@ ssize_t post_later(Ep& ep, const char* call, int type, void* op, uint64_t flags,
   }
 }
 
-ssize_t queue_counting(Domain& d, const char* call, const ofi::DeferredWork& w, Later later) {
+ssize_t queue_counting(Domain& d, const char* call, const ofi::DeferredWork& w, const Later& later) {
   const auto& op = *static_cast<const ofi::OpCntr*>(w.op);
   if (w.completion != nullptr) {
     return invalid(
@@ -151,15 +109,10 @@ ssize_t queue_counting(Domain& d, const char* call, const ofi::DeferredWork& w, 
   }
   if (op.cntr == nullptr) return invalid(d, call, "op.cntr is NULL: give the counter to change");
   if (const int r = check_counter(d, call, "op.cntr", op.cntr); r != 0) return r;
-  const std::shared_ptr<nic::Counter>& counter = of(op.cntr).counter;
-  if (const uint64_t most = counter->limits().value_max; op.value > most) {
-    return invalid(d, call, "value " + std::to_string(op.value) + "; a counter holds at most " + std::to_string(most));
-  }
   auto work = std::make_unique<nic::Work>();
-  work->kind = w.op_type == ofi::kOpCntrAdd ? nic::Work::Kind::add : nic::Work::Kind::set;
-  work->counter = counter;
-  work->value = op.value;
-  later.write_back = false;
+  const std::string why =
+      call::fill_counting(static_cast<WorkOp>(w.op_type), of(op.cntr).counter, op.value, work.get());
+  if (!why.empty()) return invalid(d, call, why);
   return queue_work(d, call, std::move(work), later);
 }
 
@@ -177,7 +130,7 @@ ssize_t queue(Domain& d, const char* call, const ofi::DeferredWork& w, uint64_t 
   later.threshold = w.threshold;
   later.owner = owner;
   later.trigger = of(w.triggering).counter;
-  if (counts(type)) return queue_counting(d, call, w, later);
+  if (call::counts(static_cast<WorkOp>(type))) return queue_counting(d, call, w, later);
   if (w.completion != nullptr) {
     if (const int r = check_counter(d, call, "completion_cntr", w.completion); r != 0) return r;
     later.counter = of(w.completion).counter;
@@ -186,17 +139,10 @@ ssize_t queue(Domain& d, const char* call, const ofi::DeferredWork& w, uint64_t 
   if (o.ep == nullptr || o.ep->fid.fclass != kClassEp) return invalid(d, call, "op.ep is no endpoint");
   Ep& ep = of(o.ep);
   if (ep.domain != &d) return invalid(d, call, "op.ep is of another domain");
-  uint64_t flags = *o.flags;
-  if (receives(type) && (flags & kLooks) != 0)
-    return invalid(d, call, "a deferred receive takes no FI_PEEK, FI_CLAIM or FI_DISCARD");
-  if (const int r = check_flags(d, call, ep, type, &flags); r != 0) return r;
-  if (receives(type) && w.threshold != 0 && !d.work.receives_wait) {
-    return invalid(d, call, "threshold " + std::to_string(w.threshold) + " of a receive; here it has to be 0");
-  }
-  const std::string why = ep.no_work.empty() ? wrong_lists(d.work, type, o) : ep.no_work;
+  const call::WorkShape shape{static_cast<WorkOp>(type), *o.flags, w.threshold, o.local, o.remote, o.has_local};
+  uint64_t flags = 0;
+  const std::string why = ep.no_work.empty() ? call::check_work(*ep.ep, shape, &flags, &later.write_back) : ep.no_work;
   if (!why.empty()) return invalid(d, call, why);
-  later.write_back = (flags & d.work.write_back) != 0;
-  flags &= ~(d.work.write_back | nic::flag::kMore);
   return post_later(ep, call, type, w.op, flags, later);
 }
 
@@ -239,16 +185,6 @@ int cancel(Domain& d, const char* call, const void* work) {
 
 }  // namespace
 
-void WorkRules::take(const Record& record) {
-  receives_wait = record.flag("receives_wait");
-  single = record.flag("single");
-  sends_unchecked = record.flag("sends_unchecked");
-  cancels = record.flag("cancels");
-  has_flags = record.has("flags");
-  flags = record.number("flags");
-  write_back = record.number("write_back");
-}
-
 ssize_t queue_work(Domain& d, const char* call, std::unique_ptr<nic::Work> work, const Later& later) {
   work->threshold = later.threshold;
   work->trigger = later.trigger;
@@ -284,7 +220,7 @@ ssize_t triggered(ofi::FidEp* fid, const char* name, int op_type, void* op, uint
           std::string(name) + ": event_type " + std::to_string(when->event_type) + "; there is FI_TRIGGER_THRESHOLD");
     }
     *flags &= ~kTriggerFlag;
-    const uint64_t side = receives(op_type) ? nic::flag::kRecv : nic::flag::kSend;
+    const uint64_t side = call::receives(static_cast<WorkOp>(op_type)) ? nic::flag::kRecv : nic::flag::kSend;
     if ((of(whole(fid)).selective & side) == 0) *flags |= nic::flag::kCompletion;
     const ofi::DeferredWork work{{}, when->threshold, when->cntr, nullptr, op_type, op};
     return static_cast<int>(queue(d, name, work, 0));

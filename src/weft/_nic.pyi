@@ -633,10 +633,71 @@ class RegionRules:
 
     def __eq__(self, other: object, /) -> bool: ...
 
+class WorkRules:
+    """The rules of deferred work (FI_QUEUE_WORK)."""
+
+    def __init__(self, *, receives_wait: bool = True, single: bool = False, flags: int = 0xffffffffffffffff, sends_unchecked: bool = False, write_back: int = 0) -> None: ...
+
+    @property
+    def receives_wait(self) -> bool:
+        """Receives may have a threshold above 0."""
+
+    @receives_wait.setter
+    def receives_wait(self, value: bool, /) -> None: ...
+
+    @property
+    def single(self) -> bool:
+        """
+        An operation has at most one local buffer, and exactly one remote range.
+        """
+
+    @single.setter
+    def single(self, value: bool, /) -> None: ...
+
+    @property
+    def flags(self) -> int:
+        """The most flags of an operation, besides FI_MORE."""
+
+    @flags.setter
+    def flags(self, value: int, /) -> None: ...
+
+    @property
+    def sends_unchecked(self) -> bool:
+        """
+        A send is refused only for FI_INJECT; other flags that it does not know have no effect.
+        """
+
+    @sends_unchecked.setter
+    def sends_unchecked(self, value: bool, /) -> None: ...
+
+    @property
+    def write_back(self) -> int:
+        """The flag that writes the triggering counter back; 0: there is none."""
+
+    @write_back.setter
+    def write_back(self, value: int, /) -> None: ...
+
+    def replace(self, **changes: Any) -> WorkRules:
+        """A copy with other values."""
+
+    def to_record(self) -> bytes:
+        """The settings as bytes, for another process (cpp/base/record.hpp)."""
+
+    @staticmethod
+    def from_record(record: bytes) -> WorkRules:
+        """
+        The settings that to_record() wrote. Raises FabricError if the bytes are damaged, were made by a newer
+        version of Weft, or are a record of another table.
+        """
+
+    def __repr__(self) -> str: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
 class DomainConfig:
     """The settings of a domain."""
 
-    def __init__(self, *, nic: int = 0, prov_key: bool = False, virt_addr: bool = False, raw_keys: bool = False, statuses: StatusMap = ..., addresses: AddressText = ..., fetches_need_both: bool = False, standard_below: int = 0, mr_local: bool = False, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, may_overrun: bool = False, empty_region_errno: int = 22, regions: RegionRules = ...) -> None: ...
+    def __init__(self, *, nic: int = 0, prov_key: bool = False, virt_addr: bool = False, raw_keys: bool = False, statuses: StatusMap = ..., addresses: AddressText = ..., fetches_need_both: bool = False, standard_below: int = 0, mr_local: bool = False, hmem: bool = False, mr_hmem: bool = False, mr_allocated: bool = False, desc_ignored: bool = False, may_overrun: bool = False, empty_region_errno: int = 22, regions: RegionRules = ..., work: WorkRules = ...) -> None: ...
 
     @property
     def nic(self) -> int:
@@ -753,6 +814,13 @@ class DomainConfig:
 
     @regions.setter
     def regions(self, value: RegionRules, /) -> None: ...
+
+    @property
+    def work(self) -> WorkRules:
+        """What deferred work may be."""
+
+    @work.setter
+    def work(self, value: WorkRules, /) -> None: ...
 
     def replace(self, **changes: Any) -> DomainConfig:
         """A copy with other values."""
@@ -5049,20 +5117,19 @@ def hold_pages(domain: DomainCore, kept: bool) -> None:
     kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.
     """
 
-def queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev: object, compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, counter: CounterCore | None, owner: object, write_back: bool, may_wait: bool) -> str | None:
+def queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev: object, compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, counter: CounterCore | None, owner: object, may_wait: bool) -> str | None:
     """
-    Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`. A receive with the
-    threshold 0 is posted at once, and the result is None.
+    Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`, by the domain's WorkRules.
+    A receive with the threshold 0 is posted at once, and the result is None.
 
-    counter     counts the operation instead of the endpoint's counters.
-    owner       any object, which is kept until the work has ended: the name of the work for cancel_work().
-    write_back  the trigger is written back when it passes the threshold.
-    may_wait    the work waits if the service has no free entry.
+    counter   counts the operation instead of the endpoint's counters.
+    owner     any object, which is kept until the work has ended: the name of the work for cancel_work().
+    may_wait  the work waits if the service has no free entry.
 
     Returns "armed"; "waits" (for an entry), or "full": nothing was queued.
     """
 
-def queue_counting(domain: DomainCore, target: CounterCore, add: bool, value: int, threshold: int, trigger: CounterCore, owner: object, write_back: bool, may_wait: bool) -> str:
+def queue_counting(domain: DomainCore, target: CounterCore, op_type: int, value: int, threshold: int, trigger: CounterCore, owner: object, may_wait: bool) -> str:
     """As queue_work(), for work that sets a counter, or adds to it."""
 
 def flush_work(domain: DomainCore) -> int:

@@ -17,19 +17,8 @@ from weft import _nic, errors, fi
 from weft.fi import registry
 from weft.fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS
 from weft.fi.offer import Offer
-from weft.fi.policy import (
-    Address,
-    Asked,
-    Credential,
-    Failure,
-    KeyRules,
-    Option,
-    QueueRules,
-    RegionRules,
-    StatusMap,
-    VectorRules,
-    man_page_statuses,
-)
+from weft.fi.policy import Address, Asked, Credential, Failure, StatusMap, man_page_statuses
+from weft.fi.policy_rules import KeyRules, Option, QueueRules, RegionRules, VectorRules
 from weft.fi.rules import Refusals, Rule
 from weft.providers.base import BaseDomain, BaseEndpoint, BaseProvider
 

@@ -14,7 +14,8 @@ from tests.fi.support import ALL_CAPS, KEY, RW, Addresses, Node, hints, opened, 
 
 from weft import fi
 from weft.fi import registry
-from weft.fi.policy import Asked, KeyRules, RegionRules
+from weft.fi.policy import Asked
+from weft.fi.policy_rules import KeyRules, RegionRules
 from weft.providers.general import General
 
 PAGE = mmap.PAGESIZE

@@ -16,7 +16,7 @@ from tests.fi import strange
 from tests.fi.support import RW, WATCHDOG_S, Addresses
 
 from weft import _nic, fi
-from weft.fi.policy import KeyRules, RegionFacts, RegionRules
+from weft.fi.policy_rules import KeyRules, RegionFacts, RegionRules
 from weft.providers.mappings import Mappings
 
 pytestmark = pytest.mark.general("providers of its own, made from the strange one")

@@ -17,7 +17,8 @@ from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
 from ._control import WAITING, Controlled
 from .auth_key import keys_of_vector
-from .policy import Address, CounterRules, Failure, QueueRules
+from .policy import Address, Failure
+from .policy_rules import CounterRules, QueueRules
 from .rules import Refusals, Rule
 
 if TYPE_CHECKING:

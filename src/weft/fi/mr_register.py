@@ -18,7 +18,7 @@ from .eq import EqEntry
 from .mr import AsyncMemoryRegion, MemoryRegion, RawMemoryRegion
 from .mr_attr import PLAIN, Extra, MrAttr, MrAuthKey
 from .mr_device import DEVICE_FLAGS, declared, map_dmabuf, refuse_undeclared
-from .policy import RegionFacts
+from .policy_rules import RegionFacts
 from .rules import Rule
 
 if TYPE_CHECKING:

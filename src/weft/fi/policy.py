@@ -30,7 +30,6 @@ from .policy_rules import (
     RegionFacts,
     RegionRules,
     VectorRules,
-    WorkRules,
 )
 from .rules import Refusals
 
@@ -39,36 +38,6 @@ if TYPE_CHECKING:
 
     from .attrs import FabricAttr, Info
     from .offer import Candidate, No, Offer
-
-__all__ = [
-    "CM_DATA_SIZE",
-    "Address",
-    "AddressCodec",
-    "Asked",
-    "BindRules",
-    "CollectiveLimit",
-    "CommandRules",
-    "CounterPolicy",
-    "CounterRules",
-    "Credential",
-    "DomainPolicy",
-    "EndpointPolicy",
-    "EndpointState",
-    "Extensions",
-    "Failure",
-    "GroupPlan",
-    "KeyRules",
-    "Option",
-    "Provider",
-    "QueueRules",
-    "RegionFacts",
-    "RegionPolicy",
-    "RegionRules",
-    "StatusMap",
-    "VectorRules",
-    "WorkRules",
-    "man_page_statuses",
-]
 
 Address = tuple[int, int | None, int]
 """(nic, pid or None, vni): an endpoint's address in the NIC; None: the NIC will choose the pid."""
@@ -390,7 +359,6 @@ class DomainPolicy(Extensions, Protocol):
         queues: Rules of completion queues.
         counters: Rules of counters.
         vectors: Rules of address vectors.
-        work: Rules of deferred work.
         query_flags: Flags of fi_query_atomic besides the man page's.
         text: A part of the domain's repr, after its name; "": none.
     """
@@ -408,7 +376,6 @@ class DomainPolicy(Extensions, Protocol):
     queues: QueueRules
     counters: CounterRules
     vectors: VectorRules
-    work: WorkRules
 
     def nic_config(self) -> _nic.DomainConfig:
         """What the NIC enforces; the settings of regions follow from `keys` and `regions`."""

@@ -6,13 +6,10 @@ Named tuples: a frozen dataclass takes six times as long to define, at each star
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .. import _nic
 from ..flags import AvFlag, AvType, CntrEvents, Control, CqFormat, Flag, MrFlag, MrMode, WaitObj
-
-if TYPE_CHECKING:
-    pass
 
 
 class KeyRules(NamedTuple):
@@ -261,24 +258,6 @@ class CommandRules(NamedTuple):
         """The commands of a kind of object."""
         found: frozenset[int] = getattr(self, called)
         return found
-
-
-class WorkRules(NamedTuple):
-    """Deferred work (FI_QUEUE_WORK).
-
-    Attributes:
-        receives_wait: Receives may have a threshold above 0.
-        single: An operation has at most one local buffer, and exactly one remote range.
-        flags: The most flags of an operation, besides FI_MORE; None: those of its call.
-        sends_unchecked: A send is refused only for FI_INJECT; other flags that it does not know have no effect.
-        write_back: The flag that writes the triggering counter back; 0: there is none.
-    """
-
-    receives_wait: bool = True
-    single: bool = False
-    flags: int | None = None
-    sends_unchecked: bool = False
-    write_back: int = 0
 
 
 class Option(NamedTuple):

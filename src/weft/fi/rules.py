@@ -45,8 +45,6 @@ class Rule(enum.Enum):
     WORK_COUNTER = Errno.EINVAL
     WORK_TYPE = Errno.EINVAL
     WORK_ENDPOINT = Errno.EINVAL
-    WORK_RECEIVE = Errno.EINVAL
-    WORK_FLAGS = Errno.EINVAL
     WORK_SPACE = Errno.ENOSPC
     TRIGGER_CONTEXT = Errno.EINVAL
     TRIGGER_EVENT = Errno.ENOSYS

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic, errors
-from ..flags import Errno, Flag, OpType, RecvFlag, TriggerEvent
+from ..flags import Errno, OpType, TriggerEvent
 from . import _args, _handle
 from .atomic import MsgAtomic
 from .cntr import Counter
 from .msg import Msg
-from .policy_rules import WorkRules
 from .rma import MsgRma
 from .rules import Rule
 from .tagged import MsgTagged
@@ -208,10 +207,6 @@ MESSAGES: dict[type, type] = {
     OpFetchAtomic: MsgAtomic,
     OpCompareAtomic: MsgAtomic,
 }
-_RECEIVES = (OpType.OP_RECV, OpType.OP_TRECV)
-_SENDS = (OpType.OP_SEND, OpType.OP_TSEND)
-_TRANSFERS = (OpType.OP_READ, OpType.OP_WRITE)
-_LOOKS = int(Flag.PEEK) | int(RecvFlag.CLAIM | RecvFlag.DISCARD)
 _FETCHES = (OpType.OP_FETCH_ATOMIC, OpType.OP_COMPARE_ATOMIC)
 COUNTING = (OpType.OP_CNTR_SET, OpType.OP_CNTR_ADD)
 
@@ -240,8 +235,6 @@ def checked(domain: Domain, work: Any) -> int:
     if op.ep.domain is not domain:
         raise _refused(domain, Rule.WORK_ENDPOINT, f"{op.ep!r} is of another domain")
     _args.whole(_CALL, flags=op.flags)
-    if kind in _RECEIVES and int(op.flags) & _LOOKS:
-        raise _refused(domain, Rule.WORK_FLAGS, "a deferred receive takes no PEEK, CLAIM or DISCARD")
     return kind
 
 
@@ -272,39 +265,23 @@ def queue(domain: Domain, work: Any) -> None:
     kind = checked(domain, work)
     trigger, completion, op = work.triggering_cntr, work.completion_cntr, work.op
     if kind in COUNTING:
-        _queue_counting(domain, work, trigger)
+        domain.policy.queue_work(
+            domain,
+            lambda may_wait: _nic.queue_counting(
+                domain, op.cntr, kind, int(op.value), int(work.threshold), trigger, work._token, may_wait
+            ),
+        )
         return
-    flags = _flags(domain, kind, op)
-    if kind in _RECEIVES and work.threshold and not domain.policy.work.receives_wait:
-        raise _refused(domain, Rule.WORK_RECEIVE, f"threshold {work.threshold} of a receive; here it has to be 0")
-    why = domain.policy.refuses_work(op.ep.policy) or _lists(domain.policy.work, kind, op.msg)
+    why = domain.policy.refuses_work(op.ep.policy)
     if why:
         raise _refused(domain, Rule.WORK_ENDPOINT, why)
-    back = bool(flags & domain.policy.work.write_back)
-    flags &= ~(domain.policy.work.write_back | int(Flag.MORE))
     comparev, compare_desc, resultv, result_desc = values(kind, op)
 
     def start(may_wait: bool) -> str | None:
         return _nic.queue_work(
-            op.ep, kind, op.msg, flags, comparev, compare_desc, resultv, result_desc, int(work.threshold),
-            trigger, completion, work._token, back, may_wait,
+            op.ep, kind, op.msg, int(op.flags), comparev, compare_desc, resultv, result_desc, int(work.threshold),
+            trigger, completion, work._token, may_wait,
         )  # fmt: skip
-
-    domain.policy.queue_work(domain, start)
-
-
-def _queue_counting(domain: Domain, work: DeferredWork, trigger: Counter) -> None:
-    op: Any = work.op
-    if op.value > domain.policy.counters.value_max:
-        raise _refused(
-            domain, Rule.CNTR_VALUE, f"value {op.value}; a counter holds at most {domain.policy.counters.value_max}"
-        )
-    adds = work.op_type == OpType.OP_CNTR_ADD
-
-    def start(may_wait: bool) -> str | None:
-        return _nic.queue_counting(
-            domain, op.cntr, adds, int(op.value), int(work.threshold), trigger, work._token, False, may_wait
-        )
 
     domain.policy.queue_work(domain, start)
 
@@ -349,37 +326,6 @@ def _kind(domain: Domain, work: DeferredWork) -> int:
     if type(work.op) is not struct:
         raise TypeError(f"{_CALL}: op of {OpType(kind)!s} must be an fi.{struct.__name__}, not {work.op!r}")
     return kind
-
-
-def _flags(domain: Domain, kind: int, op: Any) -> int:
-    """The flags of an operation, as its call takes them."""
-    rules, flags = domain.policy.work, int(op.flags)
-    if kind in _SENDS and rules.sends_unchecked:
-        if flags & Flag.INJECT:
-            raise _refused(domain, Rule.WORK_FLAGS, "INJECT of a deferred send: its data would have to be copied")
-        known = op.ep.policy.op_rules or _nic.OpRules()
-        return flags & (known.flags("tsend" if kind == OpType.OP_TSEND else "send") | rules.write_back)
-    if rules.flags is not None and flags & ~(rules.flags | rules.write_back | int(Flag.MORE)):
-        raise _refused(domain, Rule.WORK_FLAGS, f"flags {flags:#x}\n  rule: {Flag(rules.flags)!s} at most")
-    return flags
-
-
-def _lists(rules: WorkRules, kind: int, msg: Any) -> str:
-    """Why the lists of a message are too long or too short; "": they are not."""
-    if not rules.single:
-        return ""
-    local = _count(msg.msg_iov, msg.iov_count)
-    if local > 1:
-        return f"{local} local buffers; deferred work has at most 1"
-    if kind in _TRANSFERS and msg.msg_iov is None:
-        return "msg_iov is None: deferred reads and writes need a buffer"
-    if isinstance(msg, (MsgRma, MsgAtomic)) and _count(msg.rma_iov, msg.rma_iov_count) != 1:
-        return f"{_count(msg.rma_iov, msg.rma_iov_count)} remote ranges; deferred work has 1"
-    return ""
-
-
-def _count(entries: Any, count: int | None) -> int:
-    return len(entries or ()) if count is None else count
 
 
 def _listed(struct: Any, cls: type[Any]) -> tuple[Any, Any]:

@@ -61,7 +61,7 @@ def domain(of: Domain) -> _Fields:
         "av.remove_ignores": int(policy.vectors.remove_unknown == "ignore"),
         "asks_outcome": int(policy.credential.service != 0),
         "av_auth_key": int(of._av_auth_key),
-        "work": _work(of),
+        "work_cancels": int(Control.CANCEL_WORK in of.policy.commands.domain),
         **_resources(of),
     }
 
@@ -78,19 +78,6 @@ def _resources(of: Domain) -> _Fields:
     elsewhere: list[Value] = [{"nic": nic, "ip": ip, "port": port} for nic, ip, port in far()]
     pages: list[Value] = [{"nic": nic, "path": str(path)} for nic, path in counted_in()]
     return {**{f"ledger.{name}": value for name, value in lent().items()}, "page": pages, "elsewhere": elsewhere}
-
-
-def _work(of: Domain) -> _Fields:
-    """The rules of deferred work, and whether one piece of it can be canceled."""
-    rules = of.policy.work
-    return {
-        "receives_wait": int(rules.receives_wait),
-        "single": int(rules.single),
-        "flags": rules.flags,
-        "sends_unchecked": int(rules.sends_unchecked),
-        "write_back": rules.write_back,
-        "cancels": int(Control.CANCEL_WORK in of.policy.commands.domain),
-    }
 
 
 def queue(cq: CompletionQueue) -> _Fields:

@@ -21,27 +21,28 @@ from ..fi.policy import (
     Address,
     AddressCodec,
     Asked,
-    BindRules,
     CollectiveLimit,
-    CommandRules,
     CounterPolicy,
-    CounterRules,
     Credential,
     DomainPolicy,
     EndpointPolicy,
     EndpointState,
     Failure,
     GroupPlan,
+    RegionPolicy,
+    StatusMap,
+    man_page_statuses,
+)
+from ..fi.policy_rules import (
+    BindRules,
+    CommandRules,
+    CounterRules,
     KeyRules,
     Option,
     QueueRules,
     RegionFacts,
-    RegionPolicy,
     RegionRules,
-    StatusMap,
     VectorRules,
-    WorkRules,
-    man_page_statuses,
 )
 from ..fi.rules import Refusals, Rule
 from ..flags import (
@@ -352,7 +353,7 @@ class BaseDomain(_Unknown):
     text = ""
     query_flags = 0
     counter_class: type[BaseCounter] = BaseCounter
-    work = WorkRules()
+    work = _nic.WorkRules()
 
     def __init__(self, provider: BaseProvider, info: Info, offer: Offer) -> None:
         self.provider = provider
@@ -448,6 +449,7 @@ class BaseDomain(_Unknown):
             empty_region_errno=int(self.refusals.errno(Rule.MR_EMPTY)) if self.regions.bytes_min else 0,
             addresses=self.provider.address_text,
             statuses=_nic.StatusMap(entries=[self.statuses[status] for status in _nic.Status]),
+            work=self.work,
         )
 
     def peer(self, address: Address, vni: int | None) -> Address:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _nic
-from ..fi.policy import RegionFacts
+from ..fi.policy_rules import RegionFacts
 from ..flags import Flag
 
 _HELD_BYTES_MAX = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import _nic, errors
-from ...fi.policy import CounterRules
+from ...fi.policy_rules import CounterRules
 from ...fi.rules import Rule
 from ...flags import CntrEvents, Control, Errno, WaitObj
 from ..base import BaseCounter, BaseDomain

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ... import _nic, errors
-from ...fi.policy import RegionFacts, RegionPolicy
+from ...fi.policy import RegionPolicy
+from ...fi.policy_rules import RegionFacts
 from ...flags import HmemIface
 from . import env
 

@@ -10,7 +10,8 @@ from ... import _nic, errors
 from ...fi.attrs import Info
 from ...fi.auth_key import keys_in_force, keys_of_vector
 from ...fi.offer import Offer
-from ...fi.policy import Address, CollectiveLimit, Credential, EndpointPolicy, Failure, RegionFacts, RegionPolicy
+from ...fi.policy import Address, CollectiveLimit, Credential, EndpointPolicy, Failure, RegionPolicy
+from ...fi.policy_rules import RegionFacts
 from ...fi.rules import Rule
 from ...flags import Flag, Tc
 from ..base import BaseDomain

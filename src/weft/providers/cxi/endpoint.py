@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors, settings
 from ...fi.attrs import Info
 from ...fi.auth_key import keys_of_vector
-from ...fi.policy import Address, Credential, EndpointState, GroupPlan, Option
+from ...fi.policy import Address, Credential, EndpointState, GroupPlan
+from ...fi.policy_rules import Option
 from ...fi.rules import Rule
 from ...flags import Flag, Opt, Order, Protocol, Tc
 from ..base import BaseEndpoint

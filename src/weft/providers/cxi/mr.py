@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
-from ...fi.policy import RegionFacts
+from ...fi.policy_rules import RegionFacts
 from ...fi.rules import Refusals, Rule
 from ...flags import Flag
 from ..mappings import Mappings

@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ... import _nic, errors
-from ...fi.policy import RegionFacts, RegionPolicy
+from ...fi.policy import RegionPolicy
+from ...fi.policy_rules import RegionFacts
 from ...flags import Errno
 from . import env, profile
 from .ranges import Counted, CountedRanges

@@ -9,7 +9,8 @@ from ... import _nic, errors
 from ...fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr
 from ...fi.match import DOMAIN_CAPS, RX_CAPS, TX_CAPS, negotiate_mr_mode
 from ...fi.offer import Candidate, No, Offer, Rejection
-from ...fi.policy import AddressCodec, Asked, Credential, DomainPolicy, KeyRules, Provider
+from ...fi.policy import AddressCodec, Asked, Credential, DomainPolicy, Provider
+from ...fi.policy_rules import KeyRules
 from ...fi.registry import register
 from ...flags import (
     AV_AUTH_KEY,

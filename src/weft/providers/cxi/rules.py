@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...fi.policy import BindRules, CommandRules, QueueRules, RegionRules, VectorRules
+from ...fi.policy_rules import BindRules, CommandRules, QueueRules, RegionRules, VectorRules
 from ...fi.rules import Refusals, Rule
 from ...flags import AvFlag, AvType, Control, CqFormat, Errno, Flag, Tc, WaitObj
 from . import counter

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from ... import _nic, errors
 from ..._files import locked, private_folder
-from ...fi.policy import WorkRules
 from ...fi.rules import Rule
 from ...flags import Flag
 from . import ledger, registry
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from .domain import CxiDomain
     from .endpoint import CxiEndpoint
 
-RULES = WorkRules(
+RULES = _nic.WorkRules(
     receives_wait=False,
     single=True,
     flags=int(Flag.COMPLETION | Flag.TRANSMIT_COMPLETE | Flag.DELIVERY_COMPLETE | Flag.MATCH_COMPLETE),
