@@ -29,6 +29,7 @@ namespace weft::provider {
 namespace {
 
 constexpr uint64_t kStartNs = 60'000'000'000;  // a helper takes 0.5 s to start; a machine that is busy, much longer
+constexpr timeval kPatience{60, 0};  // a helper that is stopped must not stop this process for good
 constexpr uint32_t kAnswerMax = 1u << 26;
 constexpr int kTries = 3;                               // helpers that a question may outlive
 RankedMutex<lock_rank::kProviderHelper> g_helper_lock;  // also held around fork(): helper_before_fork()
@@ -188,6 +189,11 @@ std::string tail_of(const std::string& log) {
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
 }
 
+std::string late(const std::string& what, const std::string& helper) {
+  return "the policy helper " + what + " for " + std::to_string(kPatience.tv_sec) + " s: is it stopped?\n  try: end " +
+         helper + " by kill -9; the next call starts another helper, which gets what this process has";
+}
+
 Record refusal(int code, const std::string& text) {
   Record r;
   r.add("errno", static_cast<uint64_t>(code));
@@ -225,6 +231,10 @@ void helper_before_fork() {
 void helper_after_fork() {
   g_helper_lock.unlock_after_fork();
 }
+void helper_after_fork_in_child() {
+  Helper::of_process().leave_to_parent();
+  g_helper_lock.unlock_after_fork();
+}
 
 Helper& Helper::of_process() noexcept {
   static Helper* const helper = new Helper;  // no destructor: threads of groups may ask while the process exits
@@ -254,22 +264,27 @@ bool Helper::connect(std::string* why) {
       *why = std::string("no socket: ") + std::strerror(errno);
       return false;
     }
+    (void)::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
+    (void)::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));  // connect() waits as long
     if (address.connect(fd)) {
       ucred peer{};
       socklen_t size = sizeof(peer);
       if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid()) {
-        const timeval patience{60, 0};  // a helper that is stopped must not stop this process for good
-        (void)::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-        (void)::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
         fd_ = fd;
         pid_ = ::getpid();
+        helper_pid_ = peer.pid;
         return true;
       }
       ::close(fd);
       *why = path + " is the socket of another user, " + std::to_string(peer.uid);
       return false;
     }
+    const bool full = errno == EAGAIN;
     ::close(fd);
+    if (full) {
+      *why = late("has taken no connection", "the process `" + python() + " -m weft.policyhost " + path + "`");
+      return false;
+    }
     const uint64_t now = monotonic_ns();
     // A helper that was just ending may have refused: start another one after a while.
     if (started == 0 || now - started > 5'000'000'000) {
@@ -288,6 +303,13 @@ bool Helper::connect(std::string* why) {
 }
 
 void Helper::disconnect() noexcept {
+  if (fd_ < 0) return;
+  // The helper must see the end although a child between fork() and exec() may hold the connection too.
+  if (pid_ == ::getpid()) (void)::shutdown(fd_, SHUT_RDWR);
+  leave_to_parent();
+}
+
+void Helper::leave_to_parent() noexcept {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
 }
@@ -345,9 +367,11 @@ Record Helper::ask_locked(const Record& question) {
       return answer;
     }
     disconnect();
-    if (reply == Reply::late) break;
+    if (reply == Reply::late) {
+      return refusal(fi_err::kEIO, late("has not answered", "process " + std::to_string(helper_pid_)));
+    }
   }
-  return refusal(fi_err::kEIO, "the policy helper does not answer");
+  return refusal(fi_err::kEIO, "the policy helper ended " + std::to_string(kTries) + " times before it had answered");
 }
 
 Record Helper::ask(std::string_view what, uint64_t lease) {

@@ -27,6 +27,8 @@ class Helper {
   // The object is closed. No helper is started for that: without a connection there is nobody who has the object.
   void give_back(uint64_t lease) noexcept;
   void close() noexcept;
+  // In a forked child: the connection is the parent's, and ends with the parent.
+  void leave_to_parent() noexcept;
 
  private:
   Record ask_locked(const Record& question);
@@ -34,16 +36,18 @@ class Helper {
   Reply exchange(const std::string& question, Record* answer) noexcept;
   bool connect(std::string* why);
   void disconnect() noexcept;
-  // In a forked child: connection and journal are the parent's.
+  // In a forked child: the journal is the parent's too.
   void forget_parent() noexcept;
 
   int fd_ = -1;
   int pid_ = 0;  // the process that opened fd_
+  int helper_pid_ = 0;
   Journal journal_;
 };
 
-// Around fork(), in the parent and in the child.
+// Around fork().
 void helper_before_fork();
 void helper_after_fork();
+void helper_after_fork_in_child();
 
 }  // namespace weft::provider

@@ -31,7 +31,7 @@ void after_fork_in_parent() {
   g_nic_lock.unlock_after_fork();
 }
 void after_fork_in_child() {
-  helper_after_fork();
+  helper_after_fork_in_child();
   g_forks.fetch_add(1, std::memory_order_relaxed);
   if (current_nic() != nullptr) {
     current_nic()->after_fork_in_child();

@@ -65,15 +65,16 @@ def _compiled(name: str, folder: str, of: str | None) -> Path | str:
     if not Path("/usr/include/rdma/fabric.h").exists():
         return "no headers of libfabric (Debian: libfabric-dev)"
     out = Path(folder) / name
-    done = patience.run(
-        [compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-o", str(out), str(HERE / f"{name}.c"), str(library)], PROGRAM_S
-    )
+    kind = ["-shared", "-fPIC"] if name.startswith("lib") else []
+    files = ["-o", str(out), str(HERE / f"{name}.c"), str(library)]
+    done = patience.run([compiler, "-std=gnu11", "-O1", "-g", "-Wall", *kind, *files], PROGRAM_S)
     assert done.returncode == 0, done.stderr
     return out
 
 
 def compiled(name: str, folder: Path, library: str | None = None) -> Path:
-    """The program tests/provider/c/NAME.c; skips where it cannot be compiled.
+    """The program tests/provider/c/NAME.c, or a library for LD_PRELOAD if its name begins with lib; skips where it
+    cannot be compiled.
 
     Args:
         library: The libfabric whose interface it needs, where an old one will not do.

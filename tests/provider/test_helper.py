@@ -190,6 +190,37 @@ def test_question_that_nobody_knows_is_refused() -> None:
     assert "weather" in (answer.text("text") or "")
 
 
+def test_connection_that_a_process_gave_up_is_closed_before_its_next_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, go_on = threading.Event(), threading.Event()
+    close = answers.Client.close
+
+    def slow(client: answers.Client) -> None:
+        closing.set()
+        assert go_on.wait(WAIT_S)
+        close(client)
+
+    monkeypatch.setattr(answers.Client, "close", slow)
+    helper = Helper(tmp_path / "policy.sock", 0.2)
+    question = records.pack({"ask": "weather"})
+    with helper.connect() as first, helper.connect() as other:
+        assert exchange(first, question)
+        first.close()
+        assert closing.wait(WAIT_S)
+        assert exchange(other, question)  # another connection of the process, in use
+        with helper.connect() as second:
+            second.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                exchange(second, question)
+            go_on.set()
+            second.settimeout(WAIT_S)
+            head = second.recv(4, socket.MSG_WAITALL)
+            assert records.unpack(second.recv(*struct.unpack("<I", head), socket.MSG_WAITALL)).number("errno")
+    helper.thread.join(WAIT_S)
+    assert not helper.thread.is_alive()
+
+
 def test_helper_serves_clients_and_ends_when_there_are_none(tmp_path: Path) -> None:
     helper = Helper(tmp_path / "policy.sock", 0.2)
     question = records.pack({"ask": "getinfo", "provider": "weft", "version": fi.VERSION(2, 1)})

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ class Server:
         self.path = path
         self.environ = environ
         self.idle_s = idle_s
-        self._clients = 0
+        self._serving: dict[threading.Thread, tuple[int, socket.socket]] = {}
         self._lock = threading.Lock()
 
     def run(self) -> bool:
@@ -74,21 +75,31 @@ class Server:
                 connection, _ = listener.accept()
             except TimeoutError:
                 with self._lock:
-                    if self._clients == 0:
+                    if not self._serving:
                         return
                 continue
             connection.settimeout(None)
-            with self._lock:
-                self._clients += 1
             pid, uid, _ = _CREDENTIALS.unpack(
                 connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )
             client = answers.Client(pid, self.environ, self.path.parent)
-            threading.Thread(target=self._serve, args=(connection, client, uid), daemon=True).start()
+            with self._lock:
+                given_up = [thread for thread, of in self._serving.items() if of[0] == pid and _has_ended(of[1])]
+                thread = threading.Thread(target=self._serve, args=(connection, client, uid, given_up), daemon=True)
+                self._serving[thread] = pid, connection
+            thread.start()
 
-    def _serve(self, connection: socket.socket, client: Client, uid: int) -> None:
+    def _serve(self, connection: socket.socket, client: Client, uid: int, given_up: Sequence[threading.Thread]) -> None:
+        """Answer a client until it ends.
+
+        Args:
+            given_up: Serve connections that the client has ended because an answer was late. What they have open is
+                closed before the client opens it here again.
+        """
         try:
             with connection:
+                for one in given_up:
+                    one.join()
                 while uid == os.geteuid():
                     question = _receive(connection)
                     if question is None:
@@ -100,7 +111,17 @@ class Server:
         finally:
             client.close()
             with self._lock:
-                self._clients -= 1
+                del self._serving[threading.current_thread()]
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the client has ended a connection; True of a closed one."""
+    try:
+        state = select.poll()
+        state.register(connection, select.POLLRDHUP)
+        return bool(state.poll(0))
+    except (OSError, ValueError):
+        return True
 
 
 def _bind(listener: socket.socket, path: Path) -> None:
