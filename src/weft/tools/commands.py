@@ -258,6 +258,18 @@ def run(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the variables, and run nothing.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="At the end, print what was refused, and why.")] = False,
+    vni: Annotated[
+        _Text, typer.Option(metavar="auto|N,...", help="A job with VNIs and a service of its own; auto: a free VNI.")
+    ] = None,
+    limit: Annotated[
+        _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="The same, with limits, as `weft service create`.")
+    ] = None,
+    nics: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=10, help="NICs that this job alone has. [the host's]")
+    ] = None,
+    reorder: Annotated[
+        int | None, typer.Option(metavar="SEED", min=0, help="What no rule orders is done in a random order.")
+    ] = None,
 ) -> None:
     """Run a C program on Weft's NIC, unmodified: weft run -- PROGRAM ...
 
@@ -266,7 +278,8 @@ def run(
     """
     from . import run as it
 
-    raise typer.Exit(it.run(command or [], provider, show, explain))
+    job = it.JobOptions(vni, limit or (), nics, reorder)
+    raise typer.Exit(it.run(command or [], provider, show, explain, job))
 
 
 @app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

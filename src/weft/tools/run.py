@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ._text import UsageError
+from ._text import UsageError, parse_number
 
 
 def _names(found: Path) -> list[str]:
@@ -73,12 +73,37 @@ def environment(provider: str) -> dict[str, str]:
     return {one.name: (os.environ.get(one.name) or one.value) if one.kept else one.value for one in variables(provider)}
 
 
-def run(command: Sequence[str], provider: str | None, show: bool, explain: bool) -> int:
-    """The command; its exit status. Raises UsageError."""
+class JobOptions(NamedTuple):
+    """What `weft run` makes for the program alone, and what ends with the program; see its options."""
+
+    vni: str | None = None
+    limits: Sequence[str] = ()
+    nics: int | None = None
+    reorder: int | None = None
+
+
+def _job(provider: str, asked: JobOptions) -> dict[str, str]:
+    """The variables of a job of the program. Raises UsageError, FabricError."""
+    from ..fi import registry
+    from .service import limits_of
+
+    become = getattr(registry.find(provider), "become_job", None)
+    if become is None:
+        raise UsageError(f"run: {provider} has no services and no NICs to add\n  try: -p {providers()[0]}")
+    vnis = 1 if asked.vni == "auto" else asked.vni and [parse_number("--vni", word) for word in asked.vni.split(",")]
+    return dict(become(vnis=vnis, limits=limits_of(list(asked.limits)), nics=asked.nics, reorder=asked.reorder))
+
+
+def run(command: Sequence[str], provider: str | None, show: bool, explain: bool, job: JobOptions) -> int:
+    """The command; its exit status. Raises UsageError, FabricError."""
     known = providers()
     if provider is not None and provider not in known:
         raise UsageError(f"-p: no provider {provider!r}; there are {' and '.join(known)}")
     found = environment(provider or known[0])
+    if job != JobOptions():
+        if show:
+            raise UsageError("--show: a job has its variables as long as it runs\n  try: weft run ... -- env")
+        found |= _job(provider or known[0], job)
     if show:
         for one in variables(provider or known[0]):
             print(f"{one.name}={found[one.name]}  # {one.effect}")
@@ -93,7 +118,7 @@ def run(command: Sequence[str], provider: str | None, show: bool, explain: bool)
     with tempfile.NamedTemporaryFile(prefix="weft-explain-") as file:
         found["WEFT_EXPLAIN"] = file.name
         try:
-            status = subprocess.run(list(command), env={**os.environ, **found}, check=False).returncode
+            status = subprocess.run(list(command), env={**os.environ, **found}, check=False, close_fds=False).returncode
         except OSError as reason:
             return _not_started(command[0], reason)
         text = Path(file.name).read_text(encoding="utf-8", errors="replace")

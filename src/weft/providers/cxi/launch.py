@@ -127,6 +127,42 @@ def begin(
     )
 
 
+def become(
+    *,
+    vnis: int | Sequence[int] | None,
+    limits: Mapping[str, int | tuple[int, int]],
+    nics: int | None,
+    reorder: int | None,
+) -> dict[str, str]:
+    """Make this process a job, for the program that replaces the process; returns the program's variables.
+
+    The program inherits the locks of what is made here, which is gone when the last process of the job has ended.
+
+    Args:
+        vnis: As for `begin`; None, without limits: no service is made.
+        nics: Number of devices, which only the job has; None: those of the host.
+        reorder: A seed of WEFT_CXI_REORDER.
+
+    Raises as `begin`.
+    """
+    found = {} if reorder is None else {"WEFT_CXI_REORDER": str(reorder)}
+    if nics is not None:
+        here = registry.here()
+        id = f"{os.getpid()}-{os.urandom(4).hex()}"
+        with here.change():
+            os.set_inheritable(vni.hold(here.path, id), True)
+        found["WEFT_CXI_REGISTRY"] = os.environ["WEFT_CXI_REGISTRY"] = str(vni.nics(here.path, id))
+        while len(devices.devices()) < nics:
+            devices.add()
+    if vnis is not None or limits:
+        job = begin(vnis=1 if vnis is None else vnis, limits=limits or None)
+        os.set_inheritable(job.fd, True)
+        found |= {
+            name: value for name, value in job.environment(0, 1).items() if name not in ("WEFT_RANK", "WEFT_SIZE")
+        }
+    return found
+
+
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ... import _nic, errors
 from ...fi.attrs import DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr
@@ -129,6 +130,12 @@ class Cxi(BaseProvider):
     def credential_of(self, key: bytes) -> Credential:
         """Service and VNI of a key; the domain checks whether they exist."""
         return auth_key.credential(AuthKey.from_bytes(key), "authorization key")
+
+    def become_job(self, **asked: Any) -> dict[str, str]:
+        """`launch.become`."""
+        from . import launch
+
+        return launch.become(**asked)
 
     def environment(self) -> Sequence[tuple[str, str, str, str, str, str]]:
         """The variables of fi_cxi(7), and other variables of the real provider."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -73,6 +74,11 @@ def hold(folder: Path, id: str) -> int:
     return fd
 
 
+def nics(folder: Path, id: str) -> Path:
+    """The registry of a launch that has devices of its own."""
+    return folder / "nics" / id
+
+
 def over(folder: Path, ids: Iterable[str]) -> set[str]:
     """The launches whose processes have all ended."""
     return {id for id in ids if not _is_held(folder / "launch" / id)}
@@ -94,7 +100,7 @@ def _is_held(path: Path) -> bool:
 
 
 def sweep(record: Record, folder: Path) -> None:
-    """Remove ended launches, their services and their files. Requires the registry's lock."""
+    """Remove ended launches, their services, devices and files. Requires the registry's lock."""
     files = set()
     with contextlib.suppress(FileNotFoundError):
         files = set(os.listdir(folder / "launch"))
@@ -106,5 +112,6 @@ def sweep(record: Record, folder: Path) -> None:
     for part in record["services"].values():
         part["all"] = [one for one in part["all"] if one["launch"] not in gone]
     for id in gone & files:
+        shutil.rmtree(nics(folder, id), ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(folder / "launch" / id)
