@@ -29,7 +29,7 @@ namespace weft::provider {
 namespace {
 
 constexpr uint64_t kStartNs = 60'000'000'000;  // a helper takes 0.5 s to start; a machine that is busy, much longer
-constexpr timeval kPatience{60, 0};  // a helper that is stopped must not stop this process for good
+constexpr timeval kPatience{60, 0};            // a helper that is stopped must not stop this process for good
 constexpr uint32_t kAnswerMax = 1u << 26;
 constexpr int kTries = 3;                               // helpers that a question may outlive
 RankedMutex<lock_rank::kProviderHelper> g_helper_lock;  // also held around fork(): helper_before_fork()
