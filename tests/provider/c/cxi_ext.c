@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "cxi_ext.h"
+#include "keys.h"
 
 static void of_domain(void) {
   static const char* const names[] = {"dom_ops_v1", "dom_ops_v6", "dom_ops_v7"};
@@ -188,17 +189,9 @@ static void match_mode(void) {
   MUST(fi_close(&other->fid));
 }
 
-/* struct fi_ops_av since 1.20; the vector of FI_AV_USER_ID. */
-struct ops_av {
-  size_t size;
-  void* others[7];
-  int (*insert_auth_key)(struct fid_av*, const void*, size_t, fi_addr_t*, uint64_t);
-  int (*lookup_auth_key)(struct fid_av*, fi_addr_t, void*, size_t*);
-  int (*set_user_id)(struct fid_av*, fi_addr_t, fi_addr_t, uint64_t);
-};
+/* The vector of FI_AV_USER_ID. */
 static int set_id(struct fid_av* av, fi_addr_t address, fi_addr_t id, uint64_t flags) {
-  struct ops_av* ops = (struct ops_av*)av->ops;
-  return ops->size < sizeof(*ops) ? -FI_ENOSYS : ops->set_user_id(av, address, id, flags);
+  return calls(av)->size < sizeof(struct ops_av) ? -FI_ENOSYS : calls(av)->set_user_id(av, address, id, flags);
 }
 
 static void user_ids(void) {

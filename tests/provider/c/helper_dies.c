@@ -11,20 +11,8 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include "keys.h"
 #include "must.h"
-
-#define AUTH_KEY (1ULL << 57) /* FI_AUTH_KEY */
-
-/* What newer headers have: struct fi_ops_av, struct fi_domain_attr. */
-struct ops_av {
-  size_t size;
-  void* others[7];
-  int (*insert_auth_key)(struct fid_av*, const void*, size_t, fi_addr_t*, uint64_t);
-  int (*lookup_auth_key)(struct fid_av*, fi_addr_t, void*, size_t*);
-};
-static struct ops_av* calls(struct fid_av* av) {
-  return (struct ops_av*)av->ops;
-}
 
 static struct fi_info *hints, *info;
 static struct fid_fabric* fabric;
@@ -33,22 +21,11 @@ static struct fid_cq *cq, *other_cq;
 static struct fid_cntr* cntr;
 static struct fid_av* av;
 static struct fid_ep* ep;
-static int cxi;
-static uint32_t service;
 
 static void step(const char* name) {
   char line[8];
   printf("%s\n", name);
   if (fgets(line, sizeof(line), stdin) == NULL) exit(3);
-}
-
-static size_t key_of(uint16_t vni, void* out) {
-  struct {
-    uint32_t service;
-    uint16_t vni, pad;
-  } of_cxi = {service, vni, 0};
-  memcpy(out, cxi ? (void*)&of_cxi : (void*)&vni, cxi ? sizeof(of_cxi) : sizeof(vni));
-  return cxi ? sizeof(of_cxi) : sizeof(vni);
 }
 
 static uint16_t vni_of(fi_addr_t key) {
@@ -70,8 +47,7 @@ int main(int argc, char** argv) {
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_MSG | FI_RMA;
   hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED;
-  hints->domain_attr->auth_key_size = SIZE_MAX; /* FI_AV_AUTH_KEY */
-  *(size_t*)((char*)hints->domain_attr + 192) = 2; /* max_ep_auth_key */
+  keys_of_vectors(hints);
   step("fi_getinfo");
   MUST(fi_getinfo(FI_VERSION(1, 20), NULL, NULL, 0, hints, &info));
   step("fi_domain");

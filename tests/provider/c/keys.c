@@ -10,25 +10,12 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 
+#include "keys.h"
 #include "must.h"
 
-#define AUTH_KEY (1ULL << 57) /* FI_AUTH_KEY */
 #define KEY 300
 
-/* What newer headers have: struct fi_ops_av, struct fi_domain_attr, struct fi_mr_auth_key. */
-struct ops_av {
-  size_t size;
-  void* others[7];
-  int (*insert_auth_key)(struct fid_av*, const void*, size_t, fi_addr_t*, uint64_t);
-  int (*lookup_auth_key)(struct fid_av*, fi_addr_t, void*, size_t*);
-};
-static struct ops_av* calls(struct fid_av* av) {
-  return (struct ops_av*)av->ops;
-}
-static size_t* max_ep_auth_key(struct fi_info* of) {
-  return (size_t*)((char*)of->domain_attr + 192);
-}
-struct mr_auth_key {
+struct mr_auth_key { /* struct fi_mr_auth_key */
   struct fid_av* av;
   fi_addr_t src_addr;
 };
@@ -45,18 +32,6 @@ struct node {
 };
 static struct node nodes[3];
 enum { ALL, SEVEN, NINE };
-static int cxi;
-static uint32_t service;
-
-/* A key of the provider, and its size. */
-static size_t key_of(uint16_t vni, void* out) {
-  struct {
-    uint32_t service;
-    uint16_t vni, pad;
-  } of_cxi = {service, vni, 0};
-  memcpy(out, cxi ? (void*)&of_cxi : (void*)&vni, cxi ? sizeof(of_cxi) : sizeof(vni));
-  return cxi ? sizeof(of_cxi) : sizeof(vni);
-}
 
 static void enable(struct node* n) {
   MUST(fi_enable(n->ep));
@@ -74,8 +49,7 @@ static void open_node(struct node* n, const char* provider, uint16_t vni) {
   hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED;
   if (vni == 0) {
     hints->caps |= FI_SOURCE | FI_SOURCE_ERR;
-    hints->domain_attr->auth_key_size = SIZE_MAX; /* FI_AV_AUTH_KEY */
-    *max_ep_auth_key(hints) = 2;
+    keys_of_vectors(hints);
   } else {
     hints->domain_attr->auth_key = calloc(1, 8);
     hints->domain_attr->auth_key_size = key_of(vni, hints->domain_attr->auth_key);

@@ -8,20 +8,12 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include "keys.h"
 #include "must.h"
 
-#define AUTH_KEY (1ULL << 57) /* FI_AUTH_KEY */
 #define PEERS 40
 #define STEPS 500
 
-/* What newer headers have: struct fi_ops_av, struct fi_domain_attr. */
-struct ops_av {
-  size_t size;
-  void* others[7];
-  int (*insert_auth_key)(struct fid_av*, const void*, size_t, fi_addr_t*, uint64_t);
-};
-
-static int cxi;
 static struct fid_av* av;
 static fi_addr_t keys[2], number[PEERS];
 static const uint16_t vnis[2] = {7, 9};
@@ -46,6 +38,7 @@ static void check(int peer) {
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
   cxi = !strcmp(argv[1], "cxi");
+  service = (uint32_t)atoi(argv[2]);
   unsigned seed = (unsigned)atoi(argv[3]);
   setvbuf(stdout, NULL, _IOLBF, 0);
   struct fi_info *hints = fi_allocinfo(), *info;
@@ -55,20 +48,15 @@ int main(int argc, char** argv) {
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_MSG;
   hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED;
-  hints->domain_attr->auth_key_size = SIZE_MAX; /* FI_AV_AUTH_KEY */
-  *(size_t*)((char*)hints->domain_attr + 192) = 2; /* max_ep_auth_key */
+  keys_of_vectors(hints);
   MUST(fi_getinfo(FI_VERSION(1, 20), NULL, NULL, 0, hints, &info));
   MUST(fi_fabric(info->fabric_attr, &fabric, NULL));
   MUST(fi_domain(fabric, info, &domain, NULL));
   struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .count = 4};
   MUST(fi_av_open(domain, &av_attr, &av, NULL));
   for (int i = 0; i < 2; ++i) {
-    struct {
-      uint32_t service;
-      uint16_t vni, pad;
-    } of_cxi = {(uint32_t)atoi(argv[2]), vnis[i], 0};
-    const void* key = cxi ? (const void*)&of_cxi : &vnis[i];
-    MUST(((struct ops_av*)av->ops)->insert_auth_key(av, key, cxi ? 8 : 2, &keys[i], 0));
+    char key[8];
+    MUST(calls(av)->insert_auth_key(av, key, key_of(vnis[i], key), &keys[i], 0));
   }
   for (int i = 0; i < PEERS; ++i) number[i] = FI_ADDR_NOTAVAIL;
   for (int step = 0; step < STEPS; ++step) {
