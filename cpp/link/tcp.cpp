@@ -188,13 +188,13 @@ bool TcpLink::may_name(uint32_t ep_index, uint32_t ep_generation, uint16_t vni) 
 
 // ---- lost connections, timers ------------------------------------------------------------------------------------
 
-void TcpLink::note(const wire::HostAddress& host, const std::string& what) {
+void TcpLink::note(const wire::HostAddress& host, const std::string& what, bool logged) {
   mutex_.assert_held();
   if (reasons_.size() >= kReasonsMax) reasons_.clear();
   if (host.family != 0) reasons_[host] = what;
   if (log_.size() >= kLogMax) log_.pop_front();
   log_.push_back(what);
-  if (config_.log) std::fprintf(stderr, "weft: tcp: %s\n", what.c_str());
+  if (config_.log && logged) std::fprintf(stderr, "weft: tcp: %s\n", what.c_str());
 }
 
 void TcpLink::happen(Happened&& what) {
@@ -210,8 +210,10 @@ void TcpLink::drop(const std::shared_ptr<TcpPeer>& peer) {
                     1);  // if this throws, nothing has changed and the next poll tries again
   try {
     const std::string why = peer->why();
-    note(peer->about.host, "the connection " + std::string(peer->about.outbound ? "to " : "from ") +
-                               text_of(peer->about.remote) + " is lost: " + (why.empty() ? "closed" : why));
+    note(peer->about.host,
+         "the connection " + std::string(peer->about.outbound ? "to " : "from ") + text_of(peer->about.remote) +
+             " is lost: " + (why.empty() ? "closed" : why),
+         status != Status::closed);  // a peer that says goodbye is no loss
   } catch (const std::bad_alloc&) {  // the peer's operations end without a reason in their text
   }
   ++statistics_.lost;

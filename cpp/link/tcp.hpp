@@ -159,7 +159,7 @@ class TcpLink final : public Link, private TcpControl {
   void happen(Happened&& what);
   void tick();
   void set_timer(bool on);
-  void note(const wire::HostAddress& host, const std::string& what);
+  void note(const wire::HostAddress& host, const std::string& what, bool logged = true);
   [[nodiscard]] Handshake::Self self(const wire::HostAddress& remote);
   void arm(bool armed);
   void watch();  // adds sockets to epoll or removes them, depending on armed_ and their number
