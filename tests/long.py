@@ -53,6 +53,7 @@ LONG = {
     "provider/test_doctor_for.py": "the doctor examines C programs and MPI libraries",
     "provider/test_hosts.py": "C programs on two hosts",
     "provider/test_mpi.py": "jobs of several ranks, of three MPI libraries",
+    "provider/test_mpi_hosts.py": "jobs of several ranks on two hosts",
     "provider/test_mpi_suites.py": "mpi4py's own tests, and Intel's benchmarks",
     "provider/test_nixl.py": "two NIXL agents",
     "provider/test_users.py": "C programs of two users, and of a container",

@@ -134,15 +134,16 @@ def test_fi_pingpong_between_hosts_moves_and_checks_all_sizes(
     )
 
 
-def test_fi_pingpong_between_hosts_runs_as_the_page_says(wire: Wire, tmp_path: Path) -> None:
-    """docs/howto/c-programs.md: a file of the secret, any port, `weft run`."""
+def test_fi_pingpong_between_hosts_runs_as_the_page_says(wire: Wire, tmp_path: Path, provider: str) -> None:
+    """docs/howto/c-programs.md: a file of the secret, `weft run --hosts`."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     secret.chmod(0o600)
-    more = {"WEFT_SECRET": "", "WEFT_SECRET_FILE": str(secret), "WEFT_LISTEN": "tcp://0.0.0.0:0"}
+    more = {"WEFT_SECRET": "", "WEFT_SECRET_FILE": str(secret), "WEFT_LISTEN": ""}
+    command = [sys.executable, "-m", "weft", "run", "-p", provider, "--hosts", ",".join(wire.ip.values()), "--"]
     ends = []
     for host, name in (("a", []), ("b", [wire.ip["a"]])):
         env = environment(wire, host, tmp_path, "weft", **more)
         del env["FI_PROVIDER_PATH"], env["FI_PROVIDER"]
-        ends.append(([*wire.inside(host), sys.executable, "-m", "weft", "run", "-p", "weft", "--"], name, env))
-    support.pingpong("weft", "rdm", 3, *ends)
+        ends.append(([*wire.inside(host), *command], name, env))
+    support.pingpong(provider, "rdm", 3, *ends)

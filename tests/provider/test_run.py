@@ -102,6 +102,9 @@ def test_jobs_have_different_vnis_and_no_rank(env: dict[str, str]) -> None:
         (["--limit", "toes=2"], "no kind of resource"),
         (["--nics", "11"], "--nics"),
         (["--vni", "7", "--show"], "weft run ... -- env"),
+        (["--hosts", "localhost", "--vni", "auto"], "the same VNI"),
+        (["--hosts", "localhost", "--limit", "eqs=2"], "the same VNI"),
+        (["--hosts", "localhost", "--nics", "2"], "one NIC each"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )

@@ -17,7 +17,7 @@ from .. import _nic, errors
 from .._keys import REMOTE_NIC, VNI_DEFAULT
 from ..fi.policy import Address
 
-__all__ = ["REMOTE_NIC", "ip_of", "named", "parse", "sockaddr"]
+__all__ = ["REMOTE_NIC", "bracketed", "ip_of", "named", "parse", "sockaddr"]
 
 
 _HOST = re.compile(
@@ -47,6 +47,11 @@ def ip_of(host: str, port: int) -> str:
     # IPv4 first: a name often has both kinds, and a listener on 0.0.0.0 accepts only IPv4.
     found.sort(key=lambda one: one[0] != socket.AF_INET)
     return str(found[0][4][0])
+
+
+def bracketed(ip: str) -> str:
+    """An IP address as it stands before a port."""
+    return f"[{ip}]" if ":" in ip else ip
 
 
 def parse(text: str) -> Address | None:

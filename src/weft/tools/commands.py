@@ -256,6 +256,9 @@ def run(
     provider: Annotated[
         _Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider; without it, CXI.")
     ] = None,
+    hosts: Annotated[
+        _Text, typer.Option(metavar="HOST,...", help="All hosts of a job, whose programs reach each other by tcp.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the variables, and run nothing.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="At the end, print what was refused, and why.")] = False,
     vni: Annotated[
@@ -274,12 +277,14 @@ def run(
     """Run a C program on Weft's NIC, unmodified: weft run -- PROGRAM ...
 
     Sets the variables by which libfabric loads Weft's providers, and by which MPI libraries choose them. The program
-    needs a libfabric of its own, 1.9 or later, as every program of libfabric has.
+    needs a libfabric of its own, 1.9 or later, as every program of libfabric has. An MPI job over several hosts:
+
+    mpiexec -hosts a,b -ppn 2 -n 4 weft run --hosts a,b -- PROGRAM ...
     """
     from . import run as it
 
     job = it.JobOptions(vni, limit or (), nics, reorder)
-    raise typer.Exit(it.run(command or [], provider, show, explain, job))
+    raise typer.Exit(it.run(command or [], provider, hosts, show, explain, job))
 
 
 @app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ipaddress
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -68,9 +72,57 @@ def variables(provider: str) -> list[Variable]:
     ]
 
 
+def _reached(provider: str, hosts: str) -> list[Variable]:
+    """The variables of a program that the programs of all these hosts reach. Raises UsageError, FabricError."""
+    from ..fi import registry
+    from ..launch import expand_hosts
+    from ..providers.hosts import bracketed, ip_of
+    from ._hosts import need_secret
+
+    atexit.register(_end_job)
+    need_secret("--hosts")
+    names = expand_hosts(hosts)
+    ips = [ip_of(name, 0) for name in names]
+    ours = [number for number, ip in enumerate(ips) if _is_ours(ip)]
+    twice = [name for name, ip in zip(names, ips, strict=True) if ips.count(ip) > 1]
+    if len(ours) != 1 or twice:
+        same = [names[number] for number in ours] if len(ours) > 1 else twice
+        why = f"{' and '.join(same)} are one host" if same else "this host is none of them"
+        raise UsageError(f"run: --hosts {hosts}: {why} ({', '.join(ips)})\n  rule: every host once, by its own address")
+    at = ips[ours[0]]
+    if len(ips) > 1 and ipaddress.ip_address(at).is_loopback:  # Debian's 127.0.1.1: others know another address
+        at = "::" if ":" in at else "0.0.0.0"
+    take = getattr(registry.find(provider), "take_place", None)
+    place = {"WEFT_LISTEN": f"tcp://{bracketed(at)}:0"} if take is None else take(ips, ours[0], at)
+    atexit.unregister(_end_job)
+    return [
+        *(Variable(name, value, "--hosts: where the others reach it", kept=False) for name, value in place.items()),
+        Variable("WEFT_TCP_LOG", "1", "--hosts: lost and rejected connections, on stderr"),
+    ]
+
+
+def _end_job() -> None:
+    """As MPI_Abort: MPICH's launcher does not end a job because a process has ended before MPI_Init."""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(int(os.environ.get("PMI_FD", "")), b"cmd=abort exitcode=2\n")
+
+
+def _is_ours(ip: str) -> bool:
+    """True if the address is this host's."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as one, contextlib.suppress(OSError):
+        one.bind((ip, 0))
+        return True
+    return False
+
+
 def environment(provider: str) -> dict[str, str]:
     """The names and values of `variables`, with what the user has set."""
-    return {one.name: (os.environ.get(one.name) or one.value) if one.kept else one.value for one in variables(provider)}
+    return _values(variables(provider))
+
+
+def _values(of: Sequence[Variable]) -> dict[str, str]:
+    return {one.name: (os.environ.get(one.name) or one.value) if one.kept else one.value for one in of}
 
 
 class JobOptions(NamedTuple):
@@ -94,18 +146,25 @@ def _job(provider: str, asked: JobOptions) -> dict[str, str]:
     return dict(become(vnis=vnis, limits=limits_of(list(asked.limits)), nics=asked.nics, reorder=asked.reorder))
 
 
-def run(command: Sequence[str], provider: str | None, show: bool, explain: bool, job: JobOptions) -> int:
+def run(
+    command: Sequence[str], provider: str | None, hosts: str | None, show: bool, explain: bool, job: JobOptions
+) -> int:
     """The command; its exit status. Raises UsageError, FabricError."""
     known = providers()
     if provider is not None and provider not in known:
         raise UsageError(f"-p: no provider {provider!r}; there are {' and '.join(known)}")
-    found = environment(provider or known[0])
+    name = provider or known[0]
+    if hosts and (job.nics is not None or job.vni == "auto" or (job.limits and job.vni is None)):
+        raise UsageError("--hosts: the programs of all hosts need the same VNI, and have one NIC each\n  try: --vni N")
+    ours = [*variables(name), *(_reached(name, hosts) if hosts else [])]
+    found = _values(ours)
     if job != JobOptions():
         if show:
             raise UsageError("--show: a job has its variables as long as it runs\n  try: weft run ... -- env")
-        found |= _job(provider or known[0], job)
+        os.environ.update(found)  # the job's service is on the NIC that --hosts gives the program
+        found |= _job(name, job)
     if show:
-        for one in variables(provider or known[0]):
+        for one in ours:
             print(f"{one.name}={found[one.name]}  # {one.effect}")
         return 0
     if not command:
@@ -118,7 +177,8 @@ def run(command: Sequence[str], provider: str | None, show: bool, explain: bool,
     with tempfile.NamedTemporaryFile(prefix="weft-explain-") as file:
         found["WEFT_EXPLAIN"] = file.name
         try:
-            status = subprocess.run(list(command), env={**os.environ, **found}, check=False, close_fds=False).returncode
+            environ = {**os.environ, **found}
+            status = subprocess.run(list(command), env=environ, check=False, close_fds=False).returncode
         except OSError as reason:
             return _not_started(command[0], reason)
         text = Path(file.name).read_text(encoding="utf-8", errors="replace")
@@ -128,4 +188,5 @@ def run(command: Sequence[str], provider: str | None, show: bool, explain: bool,
 
 def _not_started(program: str, reason: OSError) -> int:
     print(f"weft: {program}: {reason.strerror}", file=sys.stderr)
+    _end_job()
     return 127 if isinstance(reason, FileNotFoundError) else 126

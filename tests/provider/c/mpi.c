@@ -1,5 +1,5 @@
 /* An MPI library's use of a provider: messages of 0 B to 4 MiB, collectives, windows. Each part is checked, and
- * rank 0 prints it. With the argument "messages" there are no windows. */
+ * rank 0 prints it. With the argument "messages" there are no windows; with "forever", messages until a rank ends. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,7 +186,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-  messages();
+  do messages();
+  while (argc > 1 && !strcmp(argv[1], "forever"));
   floods();
   collectives();
   if (argc < 2 || strcmp(argv[1], "messages") != 0) {

@@ -29,7 +29,7 @@ from ...flags import (
     Threading,
 )
 from ..base import BaseProvider
-from . import auth_key, counter, device, env, nic, profile, resolve, statuses
+from . import auth_key, counter, device, env, nic, profile, resolve, slots, statuses
 from .address import NIC_MAX, PID_ANY, Address, CxiAddresses
 from .auth_key import KEY_BYTES, AuthKey
 from .messages import TAG_BITS, TAG_BITS_RNR, tag_format
@@ -126,6 +126,7 @@ class Cxi(BaseProvider):
     auth_key_size = KEY_BYTES
     max_ep_auth_key = profile.EP_AUTH_KEYS
     nothing = "no device is up, or FI_CXI_DEVICE_NAME names none that is; try: `weft device list`"
+    take_place = staticmethod(slots.take)
 
     def credential_of(self, key: bytes) -> Credential:
         """Service and VNI of a key; the domain checks whether they exist."""
