@@ -106,7 +106,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 125_560,
+    "lines of src and cpp": 125_860,
     "lines of cpp/bind/": 16_718,
     "methods of nic::TxPort": 69,
     "files that define nic::TxPort": 11,
