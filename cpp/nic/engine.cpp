@@ -27,7 +27,7 @@ int64_t shorter(int64_t a, int64_t b) noexcept {
 size_t Nic::progress(bool events) {
   const std::unique_lock lock(progress_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return 0;
-  return progress_locked(events);
+  return progress_locked(events || events_due_.load(std::memory_order_relaxed));
 }
 
 // Exceptions that peers cause are caught earlier. Only bad_alloc arrives here, and the next round tries again.
@@ -41,6 +41,7 @@ size_t Nic::progress_locked(bool events) noexcept try {
   // Serve frames before connections, which cost system calls to poll.
   if (events && (n == 0 || ++busy_rounds_ % kBusyRounds == 0)) {
     size_t happened = 0;
+    events_due_.store(false, std::memory_order_relaxed);
     for (link::Link* link : parts_.links) happened += link->poll_events(*this);
     if (parts_.viewers != nullptr) n += parts_.viewers->answer(*this);
     if (n != 0 || !has_engine()) mem::keep_fault_handler();  // an engine that sleeps does this when it wakes
@@ -120,9 +121,14 @@ void Nic::engine_loop() {
     }
     size_t n = 0;
     {
-      // If a polling application thread holds the lock, that thread makes the progress.
+      // If a polling application thread holds the lock, that thread makes the progress: also on connections, because
+      // while operations wait for a connection, a thread that polls has the lock nearly always.
       const std::unique_lock lock(progress_mutex_, std::try_to_lock);
-      if (lock.owns_lock()) n = progress_locked(true);
+      if (lock.owns_lock()) {
+        n = progress_locked(true);
+      } else {
+        events_due_.store(true, std::memory_order_relaxed);
+      }
     }
     if (n != 0) continue;
     const uint64_t polls = app_polls_.load(std::memory_order_relaxed);

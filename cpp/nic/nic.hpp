@@ -382,7 +382,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::atomic<bool> has_engine_{false};  // replaces engine_.joinable(): the engine reads it while engine_ is assigned
   std::atomic<bool> stopping_{false};
   std::atomic<bool> engine_armed_{false};
-  std::atomic<uint32_t> sleepers_{0};  // threads that have armed the doorbell and sleep until it rings
+  std::atomic<bool> events_due_{false};  // an engine without a turn: the next round has events
+  std::atomic<uint32_t> sleepers_{0};    // threads that have armed the doorbell and sleep until it rings
   std::atomic<uint64_t> frames_served_{0}, engine_wakes_{0};
 };
 

@@ -1,6 +1,9 @@
 // tests/cpp/test_link_wrapped.cpp: links that wrap the links of a real NIC (wrapping.hpp): a link that delays and
 // reorders frames, and a link that loses connections.
+#include <unistd.h>
+
 #include <numeric>
+#include <thread>
 
 #include "messaging.hpp"
 #include "wrapping.hpp"
@@ -172,6 +175,34 @@ BOOST_AUTO_TEST_CASE(test_links_that_wrap_each_other_all_see_what_passes) {
   BOOST_TEST(seen != 0U);
   for (auto& peer : pair.a->nic().links().at(1)->peers()) BOOST_TEST(peer->link() == links.at(3));
   pair.a.reset();  // before the links inside
+}
+
+/// The engine serves connections; a thread that polls without a pause has the NIC nearly always, and then serves them
+/// in the engine's place.
+BOOST_AUTO_TEST_CASE(test_thread_that_keeps_the_nic_from_the_engine_serves_connections) {
+  class HoldingLink final : public WrappingLink {
+   public:
+    using WrappingLink::WrappingLink;
+    [[nodiscard]] bool maybe_ready() const noexcept override { return true; }
+    size_t poll(link::FrameSink& sink, size_t budget) override {
+      if (std::this_thread::get_id() == application_) usleep(2'000);  // the engine tries each millisecond
+      return WrappingLink::poll(sink, budget);
+    }
+    size_t poll_events(link::FrameSink& sink) override {
+      if (std::this_thread::get_id() == application_) ++served;
+      return WrappingLink::poll_events(sink);
+    }
+    int served = 0;  // by the application's thread
+
+   private:
+    std::thread::id application_ = std::this_thread::get_id();
+  };
+  std::vector<HoldingLink*> links;
+  SideConfig config;
+  config.host.engine_thread = true;
+  wrap_links(config.host, links, [](link::Link& inner, Clock&) { return std::make_unique<HoldingLink>(inner); });
+  Side side(config);
+  BOOST_TEST(poll_until([&] { return links.front()->served > 0; }, [&] { side.nic().poll_from_app(); }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
