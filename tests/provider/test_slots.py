@@ -158,6 +158,7 @@ def test_without_a_secret_hosts_are_refused(env: Env, provider: str) -> None:
         ("10.255.255.1,127.0.0.1,10.255.255.1", "10.255.255.1 and 10.255.255.1 are one host"),
         ("no-such-host.invalid,127.0.0.1", "no-such-host.invalid"),
         ("127.0.0.1,,", "a name is empty"),
+        ("", "a name is empty"),
     ],
 )
 def test_list_without_this_host_once_is_refused(env: Env, provider: str, hosts: str, why: str) -> None:

@@ -154,9 +154,9 @@ def run(
     if provider is not None and provider not in known:
         raise UsageError(f"-p: no provider {provider!r}; there are {' and '.join(known)}")
     name = provider or known[0]
-    if hosts and (job.nics is not None or job.vni == "auto" or (job.limits and job.vni is None)):
+    if hosts is not None and (job.nics is not None or job.vni == "auto" or (job.limits and job.vni is None)):
         raise UsageError("--hosts: the programs of all hosts need the same VNI, and have one NIC each\n  try: --vni N")
-    ours = [*variables(name), *(_reached(name, hosts) if hosts else [])]
+    ours = [*variables(name), *(_reached(name, hosts) if hosts is not None else [])]
     found = _values(ours)
     if job != JobOptions():
         if show:
