@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -104,7 +105,9 @@ def _reached(provider: str, hosts: str) -> list[Variable]:
 def _end_job() -> None:
     """As MPI_Abort: MPICH's launcher does not end a job because a process has ended before MPI_Init."""
     with contextlib.suppress(OSError, ValueError):
-        os.write(int(os.environ.get("PMI_FD", "")), b"cmd=abort exitcode=2\n")
+        launcher = int(os.environ.get("PMI_FD", ""))
+        time.sleep(1)  # the launcher passes our reason on; after an abort it may drop it
+        os.write(launcher, b"cmd=abort exitcode=2\n")
 
 
 def _is_ours(ip: str) -> bool:
