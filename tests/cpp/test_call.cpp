@@ -1,6 +1,7 @@
 // tests/cpp/test_call.cpp: the rules of calls, one by one; and an endpoint's own rules replace the defaults. The tests
 // need no peer: a refused call never reaches one.
 #include "call/call.hpp"
+#include "call/deferred.hpp"
 #include "fabric.hpp"
 
 namespace weft::test {
@@ -499,6 +500,55 @@ BOOST_AUTO_TEST_CASE(the_length_of_a_call_may_be_that_of_its_buffers_alone) {
   BOOST_TEST(call::check(caller.ep(), t, &caller.why) == Refusal::none);
   BOOST_TEST(t.remote[0].length == 8U);
   BOOST_TEST(t.remote[0].addr == 16U);
+}
+
+BOOST_AUTO_TEST_CASE(rules_of_the_domain_refuse_deferred_work) {
+  using call::WorkOp;
+  using call::WorkShape;
+  SideConfig config;
+  config.domain.work = {.receives_wait = false, .single = true, .flags = flag::kFence, .sends_unchecked = true};
+  config.domain.work.write_back = 1ull << 60;
+  const Side strict(config), lax;
+  uint64_t flags = 0;
+  bool write_back = false;
+  const auto why = [&](const Side& side, const WorkShape& shape) {
+    return call::check_work(*side.ep, shape, &flags, &write_back);
+  };
+  const WorkShape refused[] = {
+      {WorkOp::recv, flag::kPeek, 0, 1, 1, true},
+      {WorkOp::trecv, flag::kDiscard, 0, 1, 1, true},
+      {WorkOp::send, flag::kInject, 0, 1, 1, true},
+      {WorkOp::write, flag::kDeliveryComplete, 0, 1, 1, true},
+      {WorkOp::recv, 0, 1, 1, 1, true},
+      {WorkOp::atomic, 0, 0, 2, 1, true},
+      {WorkOp::read, 0, 0, 0, 1, false},
+      {WorkOp::write, 0, 0, 1, 2, true},
+      {WorkOp::fetch_atomic, 0, 0, 1, 0, true},
+      {WorkOp::tsend, flag::kInject, 0, 0, 1, true},
+  };
+  for (const WorkShape& one : refused) {
+    BOOST_TEST_CONTEXT("operation " << static_cast<int>(one.op)) {
+      BOOST_TEST(!why(strict, one).empty());
+      const bool looks = call::receives(one.op) && one.flags != 0;
+      BOOST_TEST(why(lax, one).empty() == !looks);
+    }
+  }
+  const uint64_t asked = config.domain.work.write_back | flag::kMore | flag::kFence;
+  BOOST_TEST(why(strict, {WorkOp::write, asked, 7, 1, 1, true}).empty());
+  BOOST_TEST(flags == flag::kFence);
+  BOOST_TEST(write_back);
+  BOOST_TEST(why(strict, {WorkOp::send, 1ull << 61, 7, 0, 1, true}).empty());
+  BOOST_TEST(flags == 0U);  // a send has only the flags that it knows
+  BOOST_TEST(!write_back);
+}
+
+BOOST_AUTO_TEST_CASE(deferred_work_sets_a_counter_up_to_its_limit) {
+  nic::Work work;
+  const auto counter = std::make_shared<nic::Counter>(nic::CounterLimits{.value_max = 100});
+  BOOST_TEST(call::fill_counting(call::WorkOp::cntr_add, counter, 100, &work).empty());
+  BOOST_TEST((work.kind == nic::Work::Kind::add));
+  BOOST_TEST(work.value == 100U);
+  BOOST_TEST(!call::fill_counting(call::WorkOp::cntr_set, counter, 101, &work).empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
