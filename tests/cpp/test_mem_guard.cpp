@@ -310,8 +310,8 @@ BOOST_AUTO_TEST_CASE(test_hot_copy_ends_at_a_page_that_fails) {
 
 BOOST_AUTO_TEST_CASE(test_guarded_copy_survives_a_handler_installed_after_ours) {
   const Pages closed(Pages::closed);
-  const std::vector<std::byte> mine(3 * kPage);
-  for (const size_t n : {size_t{8}, size_t{1000}, 3 * kPage}) {
+  const std::vector<std::byte> mine(2 * kPage);
+  for (const size_t n : {size_t{8}, size_t{1000}, 2 * kPage}) {
     for (const bool kept : {false, true}) {
       BOOST_TEST(signal_of([&] {
                    install(SIGSEGV, report_and_raise, &g_replaced);
