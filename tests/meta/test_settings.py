@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.meta.settings import PAGE, page
 
-from weft import _nic, errors
+from weft import _nic, _process, errors
 
+assert _process  # gives the extension its error classes
 TABLES = [name for name, _, _ in _nic.tables()]
 
 
