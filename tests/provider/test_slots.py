@@ -72,6 +72,17 @@ def own_nic(of: Env) -> int:
     return int(done.stdout, 0)
 
 
+def test_programs_of_a_job_have_its_vni_and_a_service_each(start: Start) -> None:
+    for _ in range(2):
+        found, one = start("--vni", "1024", "--limit", "eqs=3")
+        assert found["SLINGSHOT_VNIS"] == "1024"
+        listed = patience.run([sys.executable, "-m", "weft", "service", "list"], support.PROGRAM_S, env=found).stdout
+        row = next(line.split() for line in listed.splitlines() if "1024" in line)
+        assert row[:2] == ["cxi0", found["SLINGSHOT_SVC_IDS"]]
+        assert "/slots/" in found["WEFT_CXI_REGISTRY"]
+        assert one.poll() is None
+
+
 def test_programs_of_a_host_have_each_a_nic_and_a_port(start: Start) -> None:
     both = [start()[0] for _ in range(2)]
     places = [one["WEFT_LISTEN"].removeprefix("tcp://") for one in both]

@@ -144,7 +144,10 @@ def _job(provider: str, asked: JobOptions) -> dict[str, str]:
 
     become = getattr(registry.find(provider), "become_job", None)
     if become is None:
-        raise UsageError(f"run: {provider} has no services and no NICs to add\n  try: -p {providers()[0]}")
+        raise UsageError(
+            f"run: {provider} has no services, NICs and orders for --vni, --limit, --nics, --reorder\n"
+            f"  try: -p {providers()[0]}"
+        )
     vnis = 1 if asked.vni == "auto" else asked.vni and [parse_number("--vni", word) for word in asked.vni.split(",")]
     return dict(become(vnis=vnis, limits=limits_of(list(asked.limits)), nics=asked.nics, reorder=asked.reorder))
 

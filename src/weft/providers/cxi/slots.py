@@ -34,7 +34,9 @@ def take(ips: Sequence[str], here: int, at: str) -> dict[str, str]:
     Raises InvalidArgument (too many hosts), NoDevice (no device is up), Busy (all slots are taken).
     """
     if len(ips) > _HOSTS_MAX:
-        raise errors.InvalidArgument(f"run: --hosts has {len(ips)} hosts\n  rule: at most {_HOSTS_MAX} hosts")
+        raise errors.InvalidArgument(
+            f"run: --hosts has {len(ips)} hosts\n  rule: at most {_HOSTS_MAX} hosts\n  try: -p weft"
+        )
     host = registry.here().read().record
     device = next((one for one in host["devices"] if one["up"]), None)
     if device is None:
@@ -45,9 +47,10 @@ def take(ips: Sequence[str], here: int, at: str) -> dict[str, str]:
     if slot is None:
         raise errors.Busy(
             f"run: no slot of this host is free for another program\n  rule: a host has {SLOTS} slots, and other "
-            f"programs have their locks in {folder}, or listen at ports {_PORTS[0]} to {_PORTS[-1]}"
+            f"programs have their locks in {folder}, or listen at ports {_PORTS[0]} to {_PORTS[-1]}\n"
+            "  try: end some of them, or take more hosts"
         )
-    nics = [[NIC_FIRST + host * SLOTS + slot for slot in range(SLOTS)] for host in range(len(ips))]
+    nics = [[NIC_FIRST + h * SLOTS + s for s in range(SLOTS)] for h in range(len(ips))]
     with registry.at(folder / str(slot)).change() as record:
         record["devices"] = [{**device, "nic": nics[here][slot]}]
         record["services"] = {device["name"]: host["services"][device["name"]]}
