@@ -129,8 +129,8 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
 // Like take(); if the queue is empty, makes progress and tries again. 0 if the queue is still empty.
 Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   self->box->domain->software_progress();
-  // A notifier is drained when its queue was found empty, which needs the lock.
-  Py_ssize_t n = self->notifier || !self->cq->looks_empty() ? take(self, out, count) : 0;
+  // The lock is needed to drain a notifier.
+  Py_ssize_t n = (self->notifier && self->notifier->raised()) || !self->cq->looks_empty() ? take(self, out, count) : 0;
   if (n != 0) return n;
   nic::Nic* nic = self->box->domain->nic();
   if (nic->poll_from_app() != 0) n = take(self, out, count);

@@ -114,26 +114,40 @@ class FdNotifier final : public nic::Notifier {
   std::atomic<int> fd_;
 };
 
-// A descriptor that becomes readable when it is notified (FI_WAIT_FD).
+// A descriptor that becomes readable when it is notified (FI_WAIT_FD). Nobody can wait on a descriptor that nobody has
+// asked for: until then notify() and drain() make no system call.
 class EventfdNotifier final : public nic::Notifier {
  public:
   EventfdNotifier() : fd_(link::make_eventfd()) {}
   // A completion queue calls notify() and drain() under its domain's lock, so it writes the eventfd once when it turns
   // non-empty, not once per entry.
   void notify() noexcept override {
-    if (!raised_.exchange(true, std::memory_order_relaxed)) link::ring_eventfd(fd_.get());
+    // SYNC POINT: raised_ is written before asked_ is read; fd() writes asked_ and then reads raised_: one sees the
+    // other.
+    if (!raised_.exchange(true, std::memory_order_seq_cst) && asked_.load(std::memory_order_seq_cst))
+      link::ring_eventfd(fd_.get());
   }
   // Empties the descriptor, then clears raised_: the caller checks the state afterwards and sees a notify() in between.
   void drain() noexcept {
-    if (!raised_.load(std::memory_order_relaxed)) return;
-    link::drain_eventfd(fd_.get());
+    if (!raised()) return;
+    const bool asked = asked_.load(std::memory_order_seq_cst);
+    if (asked) link::drain_eventfd(fd_.get());
     raised_.store(false, std::memory_order_seq_cst);
+    if (!asked && asked_.load(std::memory_order_seq_cst)) link::drain_eventfd(fd_.get());  // fd() may have rung before
   }
-  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  // False: drain() would do nothing.
+  [[nodiscard]] bool raised() const noexcept { return raised_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int fd() noexcept {
+    if (!asked_.exchange(true, std::memory_order_seq_cst) && raised_.load(std::memory_order_seq_cst)) {
+      link::ring_eventfd(fd_.get());
+      raised_.store(true, std::memory_order_seq_cst);  // a drain() in between has emptied the descriptor too early
+    }
+    return fd_.get();
+  }
 
  private:
   UniqueFd fd_;
-  std::atomic<bool> raised_{false};
+  std::atomic<bool> raised_{false}, asked_{false};
 };
 
 }  // namespace weft::host

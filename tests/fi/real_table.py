@@ -38,6 +38,8 @@ APART = {
     "test_cq_signal_wakes_a_waiting_sread": "a wait in one call; these runs read and wait in turn",
     "test_cq_threshold_condition_waits_for_as_many": "a wait in one call; these runs read and wait in turn",
     "test_cntr_open_refuses_unsupported_attributes": "which attributes Weft refuses",
+    "test_cq_fd_asked_for_late_is_readable_while_entries_wait": "automatic progress; tests/ofi has fd with trywait",
+    "test_cntr_fd_asked_for_late_is_readable_after_a_change": "WAIT_FD of counters, which providers need not have",
     "test_cntr_fd_is_readable_after_a_change": "WAIT_FD of counters, which providers need not have",
     "test_receive_needs_a_completion_queue": "Weft's words",
     "test_more_receives_than_the_queue_holds_are_refused": "Weft's limit and words",

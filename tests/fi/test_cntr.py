@@ -143,6 +143,16 @@ def test_cntr_fd_is_readable_after_a_change(node: Node) -> None:
         assert not poll.poll(0)
 
 
+def test_cntr_fd_asked_for_late_is_readable_after_a_change(node: Node) -> None:
+    with node.domain.cntr_open(wait_obj=fi.WAIT_FD) as cntr:
+        cntr.add(1)
+        poll = select.poll()
+        poll.register(cntr.fd, select.POLLIN)
+        assert poll.poll(30_000)
+        assert cntr.read() == 1
+        assert not poll.poll(0)
+
+
 def test_cntr_wait_yield_is_a_way_to_wait(node: Node) -> None:
     with node.domain.cntr_open(wait_obj=fi.WAIT_YIELD) as cntr:
         cntr.add(1)

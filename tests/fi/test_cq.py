@@ -245,6 +245,29 @@ def test_cq_fd_is_readable_while_entries_wait() -> None:
             assert not poll.poll(0)
 
 
+@pytest.mark.general("automatic progress")
+@pytest.mark.skipif(
+    os.environ.get("WEFT_ENGINE") == "manual",
+    reason="fi_domain(3) FI_PROGRESS_MANUAL: waiting outside the fabric interfaces progresses nothing",
+)
+def test_cq_fd_asked_for_late_is_readable_while_entries_wait() -> None:
+    """Until somebody asks for the descriptor nothing is written to it: the first to ask finds the queue's state."""
+    with pair(wait_obj=fi.WAIT_FD) as (initiator, target, peer):
+        target.reg(bytearray(8), requested_key=KEY)
+        for value in range(2):
+            initiator.ep.writedata(b"x", data=value, dest_addr=peer, addr=0, key=KEY)
+        (first,) = target.cq.sread(1, timeout=30)
+        poll = select.poll()
+        poll.register(target.cq.fd, select.POLLIN)
+        assert poll.poll(30_000)
+        (second,) = target.cq.read()
+        assert (first.data, second.data) == (0, 1)
+        target.fabric.trywait([target.cq])
+        assert not poll.poll(0)
+        initiator.ep.writedata(b"x", data=2, dest_addr=peer, addr=0, key=KEY)
+        assert poll.poll(30_000)
+
+
 @pytest.mark.parametrize("wait_obj", [fi.WAIT_SET, fi.WAIT_MUTEX_COND, fi.WAIT_POLLFD], ids=str)
 def test_cq_other_wait_objects_are_enosys(node: Node, wait_obj: int) -> None:
     with pytest.raises(fi.NoSys, match="WAIT_FD"):
