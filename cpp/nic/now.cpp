@@ -1,7 +1,7 @@
 // cpp/nic/now.cpp: accesses by load and store that end within the call, or do not begin.
 //
-// They serve callers that wait for each operation: no completion is queued, so none has to be read. Accesses that need
-// more than a copy (frames, a notice to the owner, process_vm_*, an error) are left to the calls that post.
+// They serve callers that wait for each operation: no completion is queued, so none has to be read. What needs frames,
+// or is an error, is left to the calls that post; so are rows and updates that loads and stores cannot do.
 //
 // HOT (8 bytes): no system call, no allocation, one lock. Lines touched as by post_one() (rma.cpp), less those of the
 // completion queue. Benchmark: bench/bench_elements.py.
@@ -79,36 +79,35 @@ bool TxPort::move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t d
                       uint64_t key) noexcept {
   const DomainLock guard(domain_);
   const bool write = kind == OpKind::write;
+  const uint32_t want = write ? mem::kRemoteWrite : mem::kRemoteRead;
   Flow* flow;
   std::byte* const there =
-      reach_now(kind_class(kind), dest, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead, &flow);
+      length <= short_bytes_max_ ? reach_now(kind_class(kind), dest, key, addr, length, want, &flow) : nullptr;
   if (there == nullptr) [[unlikely]]
+    return move_generally_now(kind, local, length, dest, addr, key);
+  if (!(write ? copy_guarded_hot(there, local, length) : copy_guarded_hot(local, there, length))) [[unlikely]]
     return false;
-  if (length > short_bytes_max_) [[unlikely]] {
-    if (!move_long_now(kind, local, length, *flow, there, key)) return false;
-  } else if (!(write ? copy_guarded_hot(there, local, length) : copy_guarded_hot(local, there, length))) [[unlikely]] {
-    return false;
-  }
   count_now(*flow->route, kind, {}, {}, key, length);
   return true;
 }
 
-// The copy outside the lock, under its own activity word. False: a page failed, the peer died, the endpoint was closed.
-[[gnu::noinline]] bool TxPort::move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow,
-                                             std::byte* there, uint64_t key) noexcept {
+// A long copy, which is made outside the lock; memory that is not mapped here, or whose owner counts accesses. False:
+// nothing was done, a page failed, the peer died, the endpoint was closed.
+[[gnu::noinline]] bool TxPort::move_generally_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest,
+                                                  uint64_t addr, uint64_t key) noexcept try {
   domain_->assert_held();
-  const bool write = kind == OpKind::write;
-  // The address vector and the route may change outside the lock.
-  const std::shared_ptr<Flow> kept = flow.shared_from_this();
-  const std::shared_ptr<link::Peer> peer = flow.route->peer;
-  const mem::MrEntry* entry = flow.route->translations[translation_of(key)].entry;
-  const auto slot = static_cast<uint32_t>(entry - &peer->table.mr(0));
-  const bool copied = mover_.copy_unlocked(*kept, kind_class(kind), slot, [&] {
-    return write ? mem::copy_guarded(there, local, length) : mem::copy_guarded(local, there, length);
-  });
-  const bool done = copied && state_ == State::enabled && !peer->dead() && kept->route->peer == peer;
-  if (kept->waits()) domain_->pump(*kept);
-  return done;
+  const bool possible = plain_ && read_cntr_ == nullptr && write_cntr_ == nullptr;
+  Flow* const flow = possible ? open_flow(dest_of(dest)) : nullptr;
+  if (flow == nullptr || barred(*flow->route) != Status::ok || !may_go_direct(*flow, kind_class(kind), 0)) return false;
+  const std::shared_ptr<Flow> kept = flow->shared_from_this();  // the address vector may change outside the lock
+  const iovec here{local, length};
+  const wire::RmaRange there{addr, length, key};
+  Status status = Status::ok;
+  const Mover::Transfer transfer{
+      .kind = kind, .local = {&here, 1}, .remote = {&there, 1}, .total = length, .may_unlock = true};
+  return mover_.move(*flow, transfer, &status) == Moved::done;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 uint64_t TxPort::move_rows_now(OpKind kind, const Rows& rows, uint64_t dest, uint64_t key) noexcept {

@@ -57,7 +57,8 @@ class TxPort {
                         uint64_t flags, uint64_t context, bool device = false);
   PostResult post_send(const SendArgs& args) { return messages_.post(args); }
 
-  // Accesses by load and store that end within the call, or do not begin: without a queue, a context or a completion.
+  // Accesses that end within the call, or do not begin: without a queue, a context or a completion. One piece by load
+  // and store or through the kernel, all others by load and store.
   // They return the part that was done; the caller posts the rest, and gets the errors of posting. Any thread; now.cpp.
   // False: nothing was done, or a page failed and a part was copied.
   bool move_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr, uint64_t key) noexcept;
@@ -236,8 +237,8 @@ class TxPort {
   std::byte* reach_now(OpClass c, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
                        Flow** flow) noexcept;
   Flow* open_flow(uint64_t to) noexcept;
-  bool move_long_now(OpKind kind, std::byte* local, uint64_t length, Flow& flow, std::byte* there,
-                     uint64_t key) noexcept;
+  bool move_generally_now(OpKind kind, std::byte* local, uint64_t length, uint64_t dest, uint64_t addr,
+                          uint64_t key) noexcept;
   void count_now(Route& route, OpKind kind, AtomicFamily family, Datatype datatype, uint64_t key,
                  uint64_t bytes) noexcept;
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.frames import frames_of_weft
 from tests.share.elements import DTYPES, mapped, same, values_of
+from tests.share.owner import Owner
 
 import weft
 from weft import errors
@@ -88,6 +90,31 @@ def test_call_on_a_mapped_array_runs_no_python(home: weft.Node, case: str) -> No
     assert frames_of_weft(lambda: DIRECT[case](v, t)) == []
     part_of_v, part_of_t = v.at[10:900], t.at[:]
     assert frames_of_weft(lambda: DIRECT[case](part_of_v, part_of_t)) == []
+
+
+ONE_PIECE = ("t[i]", "t[i, j]", "t[i] = x", "a row", "a row = x", "t[a:b]", "t[a:b] = x", "read(out)", "write")
+
+
+@pytest.fixture(scope="module")
+def owner() -> Iterator[Owner]:
+    """Another process, whose NumPy arrays are not of Weft's memory."""
+    with Owner(f"test-{os.getpid()}-elements-") as started:
+        started.tell("v = np.zeros(1000); t = np.zeros((16, 8)); shares = node.share(v), node.share(t)")
+        yield started
+
+
+@pytest.mark.procs
+@pytest.mark.parametrize("case", ONE_PIECE)
+def test_call_on_one_piece_of_foreign_memory_runs_no_python(home: weft.Node, owner: Owner, case: str) -> None:
+    """The copy through the kernel ends within the one C++ call, too."""
+    v, t = (home.attach(owner.tell(f"str(shares[{i}].ticket)")) for i in range(2))
+    if v.path != "process_vm":
+        pytest.skip(f"the kernel allows no process_vm here: the path is {v.path}")
+    before = home.statistics().process_vm
+    assert frames_of_weft(lambda: DIRECT[case](v, t)) == []
+    assert home.statistics().process_vm == before + 1
+    for array, name in ((v, "v"), (t, "t")):
+        assert array.read().tobytes().hex() == owner.tell(f"{name}.tobytes().hex()")
 
 
 def test_calls_on_more_arrays_than_the_nic_remembers_run_no_python(home: weft.Node) -> None:

@@ -5,7 +5,6 @@ A synchronous call runs its job on an idle lane, an awaitable one on the lane of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -62,7 +61,7 @@ class Attached(View):
         self._node = node
         node._attached.add(self)
         # Under manual progress only the calls that read a completion queue notice the owner's death.
-        if node._real is None and not node._manual and (self.ticket.direct or self.ticket.pid == os.getpid()):
+        if node._real is None and not node._manual:
             self._link(node._home.ep, self._peer)
 
     def _lane(self, what: str) -> Lane:
