@@ -4,7 +4,6 @@
 // HOT: accesses to one element or one piece. The caller decides which calls run without its own lock.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 
 #include "array/element.hpp"

@@ -8,7 +8,6 @@
 #include "bind/signatures.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace weft::bind {

@@ -1,6 +1,5 @@
 // cpp/bind/mr_steps.cpp: bind(), enable() and close() of a region. Calls on ordinary regions run here, without Python.
 // All other calls, and all calls that will be refused, go to weft.fi.MemoryRegion (_bind, _enable, _close).
-#include <algorithm>
 
 #include "bind/held.hpp"
 #include "bind/objects.hpp"

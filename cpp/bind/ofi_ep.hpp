@@ -4,9 +4,7 @@
 // copies. Calls with one buffer have a shorter way: ofi_one.cpp. Benchmark: bench/bench_ofi.py.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <bit>
 
 #include "bind/ofi.hpp"
 

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include <array>
-#include <string_view>
 
 #include "bind/ofi.hpp"
 

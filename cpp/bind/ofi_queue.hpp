@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "bind/ofi.hpp"
 #include "bind/wait.hpp"

@@ -8,7 +8,6 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <array>
-#include <atomic>
 
 #include "bind/common.hpp"
 #include "ucp/post.hpp"

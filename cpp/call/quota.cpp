@@ -1,6 +1,8 @@
 // cpp/call/quota.cpp: see quota.hpp.
 #include "call/quota.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cassert>
 
 namespace weft::call {

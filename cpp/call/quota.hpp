@@ -3,8 +3,6 @@
 // The caller makes all calls under its lock.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cstdint>
 #include <optional>

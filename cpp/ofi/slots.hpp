@@ -8,7 +8,6 @@
 // Threads: the caller serialises all calls. Cost: take() and give() touch the slot alone.
 #pragma once
 
-#include <array>
 #include <cassert>
 #include <cstdint>
 #include <memory>

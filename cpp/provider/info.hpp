@@ -1,8 +1,6 @@
 // cpp/provider/info.hpp: struct fi_info as records, and records as struct fi_info.
 #pragma once
 
-#include <string>
-
 #include "provider/front.hpp"
 #include "provider/record.hpp"
 

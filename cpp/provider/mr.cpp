@@ -1,5 +1,4 @@
 // cpp/provider/mr.cpp: memory regions: the rules of keys and of enabling come with the domain's record.
-#include <array>
 
 #include "call/admit.hpp"
 #include "nic/region.hpp"

@@ -1,8 +1,6 @@
 // cpp/sync/guard.hpp: the guard of an object, and whose seat it is. Private to the room.
 #pragma once
 
-#include <span>
-
 #include "sync/object.hpp"
 
 namespace weft::sync {

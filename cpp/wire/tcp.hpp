@@ -21,7 +21,6 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "base/status.hpp"
 #include "wire/address.hpp"
