@@ -281,19 +281,7 @@ namespace {
 
 const bool g_has_avx = __builtin_cpu_supports("avx2") != 0;
 
-[[gnu::always_inline]] inline bool copy_16(std::byte* to, const std::byte* from) noexcept {
-  asm goto(
-      "1: movups (%1), %%xmm0\n"
-      "2: movups %%xmm0, (%0)\n"  //
-      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
-      :
-      : "r"(to), "r"(from)
-      : "xmm0", "memory"
-      : failed);
-  return true;
-failed:
-  return false;
-}
+WEFT_COPY(16, "movups", "xmm0")
 
 // Leaves the upper halves of the registers in use: call end_avx() after the last copy.
 [[gnu::always_inline]] inline bool copy_128(std::byte* to, const std::byte* from) noexcept {

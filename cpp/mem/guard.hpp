@@ -127,32 +127,21 @@ namespace detail {
 #define WEFT_FIXUP(n) ".long " #n "b - ., %l[failed] - .\n"
 #define WEFT_FIXUPS_END ".popsection"
 
-[[gnu::always_inline]] inline bool copy_8(std::byte* to, const std::byte* from) noexcept {
-  asm goto(
-      "1: movq (%1), %%rax\n"
-      "2: movq %%rax, (%0)\n"  //
-      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
-      :
-      : "r"(to), "r"(from)
-      : "rax", "memory"
-      : failed);
-  return true;
-failed:
-  return false;
-}
-[[gnu::always_inline]] inline bool copy_4(std::byte* to, const std::byte* from) noexcept {
-  asm goto(
-      "1: movl (%1), %%eax\n"
-      "2: movl %%eax, (%0)\n"  //
-      WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) WEFT_FIXUP(2) WEFT_FIXUPS_END
-      :
-      : "r"(to), "r"(from)
-      : "rax", "memory"
-      : failed);
-  return true;
-failed:
-  return false;
-}
+// copy_N(): N bytes through one register; false: a page failed.
+#define WEFT_COPY(bytes, move, reg)                                                                       \
+  [[gnu::always_inline]] inline bool copy_##bytes(std::byte* to, const std::byte* from) noexcept {        \
+    asm goto("1: " move " (%1), %%" reg "\n2: " move " %%" reg ", (%0)\n" WEFT_FIXUPS_BEGIN WEFT_FIXUP(1) \
+                 WEFT_FIXUP(2) WEFT_FIXUPS_END                                                            \
+             :                                                                                            \
+             : "r"(to), "r"(from)                                                                         \
+             : reg, "memory"                                                                              \
+             : failed);                                                                                   \
+    return true;                                                                                          \
+  failed:                                                                                                 \
+    return false;                                                                                         \
+  }
+WEFT_COPY(8, "movq", "rax")
+WEFT_COPY(4, "movl", "eax")
 
 constexpr size_t kShortMin = 4, kShortMax = 4096;
 constexpr size_t kLoopMin = 256, kLoopMax = 128 * 1024;  // beyond, the cache decides
