@@ -90,9 +90,10 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
   core->box->drain();
   if (core->notifier) core->notifier->drain();
   core->box->domain->nic()->poll_from_app();
+  core->pacer.saw(core->counter->value());
   if (core->pacer.due()) [[unlikely]] {
     const ReleasedGil released;
-    core->pacer.yield_measured();
+    core->pacer.yield_or_rest();
   }
   core->box->domain->software_progress();
   const uint64_t value = read_now(core, false);

@@ -137,7 +137,7 @@ Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t cou
   if (n == 0) {
     if (self->pacer.due()) [[unlikely]] {
       const ReleasedGil released;
-      self->pacer.yield_measured();
+      self->pacer.yield_or_rest();
     }
   } else {
     self->pacer.found();

@@ -179,7 +179,7 @@ PyObject* worker_progress(PyObject* self, PyObject*) {
   if (n == 0) {
     if (worker.pacer.due()) [[unlikely]] {
       const ReleasedGil released;
-      worker.pacer.yield_measured();
+      worker.pacer.yield_or_rest();
     }
   } else {
     worker.pacer.found();

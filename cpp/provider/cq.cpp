@@ -68,7 +68,7 @@ ssize_t take_polling(Cq& cq, nic::CqEntry* out, size_t count) {
   if (domain.nic()->poll_from_app() != 0) n = take(cq, out, count);
   if (n == 0) {
     if (cq.pacer.due()) [[unlikely]]
-      cq.pacer.yield_measured();
+      cq.pacer.yield_or_rest();
   } else {
     cq.pacer.found();
   }

@@ -1,0 +1,127 @@
+// tests/cpp/test_host.cpp: the descriptor of FI_WAIT_FD says what its queue has, whenever somebody asks for it; a
+// poller that finds nothing leaves its core.
+#include <poll.h>
+#include <sys/resource.h>
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "host/host.hpp"
+#include "host/pacer.hpp"
+
+namespace {
+
+using weft::host::EventfdNotifier;
+
+bool is_readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return ::poll(&one, 1, 0) == 1;
+}
+
+BOOST_AUTO_TEST_SUITE(notifier)
+
+BOOST_AUTO_TEST_CASE(descriptor_asked_for_late_shows_what_was_notified) {
+  EventfdNotifier notifier;
+  notifier.notify();
+  BOOST_TEST(notifier.raised());
+  const int fd = notifier.fd();
+  BOOST_TEST(is_readable(fd));
+  notifier.drain();
+  BOOST_TEST(!is_readable(fd));
+  notifier.notify();
+  BOOST_TEST(is_readable(fd));
+}
+
+BOOST_AUTO_TEST_CASE(descriptor_asked_for_after_a_drain_shows_nothing) {
+  EventfdNotifier notifier;
+  notifier.notify();
+  notifier.drain();
+  BOOST_TEST(!is_readable(notifier.fd()));
+}
+
+// A thread asks for the first time while another notifies and drains.
+BOOST_AUTO_TEST_CASE(first_question_among_notices_and_drains_loses_none) {
+  constexpr int kRounds = 2'000;
+  for (int round = 0; round < kRounds; ++round) {
+    EventfdNotifier notifier;
+    std::atomic<bool> begun{false};
+    std::thread asks([&] {
+      while (!begun.load(std::memory_order_relaxed)) std::this_thread::yield();
+      (void)notifier.fd();
+    });
+    notifier.notify();
+    begun.store(true, std::memory_order_relaxed);
+    if (round % 2 != 0) notifier.drain();
+    asks.join();
+    const int fd = notifier.fd();
+    BOOST_REQUIRE_MESSAGE(is_readable(fd) <= notifier.raised(), "round " << round << ": readable, and no drain helps");
+    if (round % 2 == 0) BOOST_REQUIRE_MESSAGE(is_readable(fd), "round " << round << ": a notice is lost");
+    notifier.drain();
+    BOOST_REQUIRE(!is_readable(fd));
+    notifier.notify();
+    BOOST_REQUIRE(is_readable(fd));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(polling)
+
+// How often this thread has slept. A yield that runs another thread is no sleep.
+long sleeps() {
+  rusage use{};
+  BOOST_REQUIRE(::getrusage(RUSAGE_THREAD, &use) == 0);
+  return use.ru_nvcsw;
+}
+
+// Polls that find nothing, as those of fi_cq_read; returns when `ended` is true, or false after a minute.
+template <typename Ended>
+bool poll_until(weft::host::PollPacer& poller, Ended&& ended) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    if (!poller.due()) continue;
+    poller.yield_or_rest();
+    if (ended()) return true;
+    if (std::chrono::steady_clock::now() > deadline) return false;
+  }
+}
+
+BOOST_AUTO_TEST_CASE(poller_that_finds_nothing_sleeps_now_and_then) {
+  weft::host::PollPacer poller;
+  const long before = sleeps();
+  BOOST_TEST(poll_until(poller, [&] { return sleeps() >= before + 3; }));
+}
+
+// Whatever queue it waits for, a program that is busy with another one does not sleep.
+BOOST_AUTO_TEST_CASE(poller_does_not_sleep_while_another_queue_of_the_process_has_entries) {
+  weft::host::PollPacer poller, other;
+  const long before = sleeps();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  BOOST_TEST(poll_until(poller, [&] {
+    other.found();
+    return std::chrono::steady_clock::now() > end;
+  }));
+  BOOST_TEST(sleeps() < before + 3);
+}
+
+BOOST_AUTO_TEST_CASE(counter_that_changes_is_a_find) {
+  weft::host::PollPacer poller;
+  uint64_t value = 0;
+  const long before = sleeps();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  BOOST_TEST(poll_until(poller, [&] {
+    poller.saw(++value);
+    return std::chrono::steady_clock::now() > end;
+  }));
+  BOOST_TEST(sleeps() < before + 3);
+  BOOST_TEST(poll_until(poller, [&] {
+    poller.saw(value);
+    return sleeps() >= before + 6;
+  }));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
