@@ -11,6 +11,9 @@
 
 namespace weft::host {
 
+// True: more threads want to run than the machine has processors; or the system does not tell.
+bool is_crowded() noexcept;
+
 // Decides when a loop that finds no work yields: every 4th empty round on a busy core, every 64th on an idle core.
 class PollPacer {
  public:
@@ -54,10 +57,11 @@ class PollPacer {
     return static_cast<uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(b.tv_nsec);
   }
   // For a program that waits by polls which return at once: a yield. While the whole process has found nothing for a
-  // millisecond, a sleep of some 55 us comes after it, every quarter of a millisecond. Measured, Linux 6.18, two
-  // sessions on one core (autogroups): a thread that only yielded kept the core for seconds, and all others waited.
-  void yield_or_rest() noexcept {
-    constexpr uint64_t kPatienceNs = 1'000'000, kBetweenNs = 250'000;
+  // millisecond, and the machine is crowded, a sleep of some 55 us comes after it, every tenth of a millisecond.
+  // Measured, Linux 6.18, two sessions on one core (autogroups): a thread that only yielded kept the core for seconds,
+  // and all others waited.
+  void yield_or_rest(bool (*crowded)() noexcept = is_crowded) noexcept {
+    constexpr uint64_t kPatienceNs = 1'000'000, kBetweenNs = 150'000;
     const uint64_t now = yield_measured();
     const bool begins = now - yielded_ns_ - last_ns_ > kPatienceNs;  // nobody has polled
     last_ns_ = now;
@@ -65,9 +69,10 @@ class PollPacer {
       s_found.store(false, std::memory_order_relaxed);
       rest_ns_ = now + kPatienceNs;
     } else if (now >= rest_ns_) {
+      rest_ns_ = now + kBetweenNs;
+      if (!crowded()) return;  // a rank may wait for a neighbour's store, which no queue shows
       constexpr timespec kShortest{0, 1};
       clock_nanosleep(CLOCK_MONOTONIC, 0, &kShortest, nullptr);
-      rest_ns_ = now + kBetweenNs;
     }
   }
 

@@ -1,12 +1,15 @@
 // tests/cpp/test_host.cpp: the descriptor of FI_WAIT_FD says what its queue has, whenever somebody asks for it; a
 // poller that finds nothing leaves its core.
 #include <poll.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "host/host.hpp"
 #include "host/pacer.hpp"
@@ -76,13 +79,18 @@ long sleeps() {
   return use.ru_nvcsw;
 }
 
-// Polls that find nothing, as those of fi_cq_read; returns when `ended` is true, or false after a minute.
+bool crowded() noexcept {
+  return true;
+}
+
+// Polls that find nothing, as those of fi_cq_read, on a machine with more runners than processors; returns when `ended`
+// is true, or false after a minute.
 template <typename Ended>
-bool poll_until(weft::host::PollPacer& poller, Ended&& ended) {
+bool poll_until(weft::host::PollPacer& poller, Ended&& ended, bool (*is_crowded)() noexcept = crowded) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   for (;;) {
     if (!poller.due()) continue;
-    poller.yield_or_rest();
+    poller.yield_or_rest(is_crowded);
     if (ended()) return true;
     if (std::chrono::steady_clock::now() > deadline) return false;
   }
@@ -92,6 +100,32 @@ BOOST_AUTO_TEST_CASE(poller_that_finds_nothing_sleeps_now_and_then) {
   weft::host::PollPacer poller;
   const long before = sleeps();
   BOOST_TEST(poll_until(poller, [&] { return sleeps() >= before + 3; }));
+}
+
+BOOST_AUTO_TEST_CASE(poller_of_a_machine_with_a_processor_for_each_thread_does_not_sleep) {
+  weft::host::PollPacer poller;
+  const long before = sleeps();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  BOOST_TEST(
+      poll_until(poller, [&] { return std::chrono::steady_clock::now() > end; }, []() noexcept { return false; }));
+  BOOST_TEST(sleeps() < before + 3);
+}
+
+BOOST_AUTO_TEST_CASE(machine_whose_threads_outnumber_the_processors_is_crowded) {
+  std::atomic<bool> ended{false};
+  std::vector<std::thread> runners;
+  const auto more = static_cast<unsigned>(::sysconf(_SC_NPROCESSORS_ONLN)) + 1;
+  for (unsigned i = 0; i < more; ++i) {
+    runners.emplace_back([&] {
+      while (!ended.load(std::memory_order_relaxed)) ::sched_yield();
+    });
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  bool found = false;
+  while (!found && std::chrono::steady_clock::now() < deadline) found = weft::host::is_crowded();
+  ended.store(true, std::memory_order_relaxed);
+  for (std::thread& one : runners) one.join();
+  BOOST_TEST(found);
 }
 
 // Whatever queue it waits for, a program that is busy with another one does not sleep.
