@@ -32,7 +32,6 @@ int av_close(ofi::Fid* fid) {
         "fi_close: an endpoint is bound to the address vector, or sets of its addresses are open\n  try: close "
         "them first");
   }
-  Helper::of_process().give_back(av.lease);
   --av.domain->uses;
   delete shell;
   return 0;
@@ -385,10 +384,10 @@ int open_av(ofi::FidDomain* domain_fid, ofi::AvAttr* attr, ofi::FidAv** out, voi
     question.add("ep_per_node", a.ep_per_node);
     question.add("flags", a.flags);
     if (a.name != nullptr) question.add("name", std::string_view(a.name));
+    auto shell = std::make_unique<AvShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::av, "fi_av_open", answer); r != 0) return r;
-    auto shell = std::make_unique<AvShell>();
-    shell->of.lease = answer.number("lease");
+    shell->of.lease.take(answer);
     shell->of.domain = &d;
     constexpr uint64_t kSymmetric = uint64_t{1} << 59;
     shell->of.av = std::make_shared<nic::AddressVector>(

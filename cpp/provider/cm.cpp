@@ -197,12 +197,12 @@ int pep_close(ofi::Fid* fid) {
     pep.listener->ep = nullptr;
   }
   pep.ep->close();
-  Helper::of_process().give_back(pep.lease);
   pep.fabric->front.freeinfo(pep.info);
-  --of(pep.domain).uses;
-  (void)pep.domain->fid.ops->close(&pep.domain->fid);
   --pep.fabric->uses;
+  ofi::FidDomain* const domain = pep.domain;
   delete shell;
+  --of(domain).uses;
+  (void)domain->fid.ops->close(&domain->fid);
   return 0;
 }
 
@@ -373,18 +373,16 @@ int open_passive_endpoint(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidP
   ofi::FidDomain* domain = nullptr;
   if (const int r = open_domain(fabric_fid, info, &domain, nullptr); r != 0) return r;
   Domain& d = of(domain);
-  uint64_t lease = 0;
   const int result = guarded(fabric.front, Subject::ep_ctrl, "fi_passive_ep", [&] {
     Record question;
     question.add("ask", "passive_ep");
     question.add("of", d.lease);
     question.add("info", record_of(*info, fabric.front.version));
+    auto shell = std::make_unique<PepShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(fabric.front, Subject::ep_ctrl, "fi_passive_ep", answer); r != 0) return r;
-    lease = answer.number("lease");
-    auto shell = std::make_unique<PepShell>();
     Pep& pep = shell->of;
-    pep.lease = lease;
+    pep.lease.take(answer);
     pep.fabric = &fabric;
     pep.domain = domain;
     pep.address = {static_cast<uint32_t>(answer.number("address.nic")),
@@ -405,10 +403,7 @@ int open_passive_endpoint(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidP
     *out = &shell.release()->fid;
     return 0;
   });
-  if (result != 0) {
-    Helper::of_process().give_back(lease);
-    (void)domain->fid.ops->close(&domain->fid);
-  }
+  if (result != 0) (void)domain->fid.ops->close(&domain->fid);
   return result;
 }
 

@@ -31,7 +31,6 @@ int cntr_close(ofi::Fid* fid) {
     c.domain->host->nic().unwatch(c.counter.get());
     c.counter->memory()->set_buffer(nullptr, false);
   }
-  Helper::of_process().give_back(c.lease);
   --c.domain->uses;
   delete shell;
   return 0;
@@ -233,11 +232,11 @@ int open_cntr(ofi::FidDomain* domain_fid, ofi::CntrAttr* attr, ofi::FidCntr** ou
     question.add("events", static_cast<uint64_t>(a.events));
     question.add("wait_obj", static_cast<uint64_t>(a.wait_obj));
     question.add("flags", a.flags);
+    auto shell = std::make_unique<CntrShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::cntr, "fi_cntr_open", answer); r != 0) return r;
-    auto shell = std::make_unique<CntrShell>();
     Cntr& c = shell->of;
-    c.lease = answer.number("lease");
+    c.lease.take(answer);
     c.domain = &d;
     c.wait_obj = static_cast<int>(answer.number("wait_obj"));
     c.counter =

@@ -23,7 +23,6 @@ int cq_close(ofi::Fid* fid) {
     return refuse(cq.domain->fabric->front, Subject::cq, "fi_close", fi_err::kEBUSY,
                   "fi_close: an endpoint is bound to the completion queue\n  try: close the endpoint first");
   }
-  Helper::of_process().give_back(cq.lease);
   --cq.domain->uses;
   delete shell;
   return 0;
@@ -282,11 +281,11 @@ int open_cq(ofi::FidDomain* domain_fid, ofi::CqAttr* attr, ofi::FidCq** out, voi
     question.add("format", static_cast<uint64_t>(a.format));
     question.add("wait_obj", static_cast<uint64_t>(a.wait_obj));
     question.add("wait_cond", static_cast<uint64_t>(a.wait_cond));
+    auto shell = std::make_unique<CqShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::cq, "fi_cq_open", answer); r != 0) return r;
-    auto shell = std::make_unique<CqShell>();
     Cq& cq = shell->of;
-    cq.lease = answer.number("lease");
+    cq.lease.take(answer);
     cq.domain = &d;
     cq.format = static_cast<int>(std::min<uint64_t>(answer.number("format"), 4));
     cq.wait_obj = static_cast<int>(answer.number("wait_obj"));

@@ -30,7 +30,6 @@ int domain_close(ofi::Fid* fid) {
   d.domain->close();
   d.domain.reset();
   if (d.ledger != nullptr) d.ledger->close(d.slot);
-  Helper::of_process().give_back(d.lease);
   --d.fabric->uses;
   delete shell;
   return 0;
@@ -150,51 +149,45 @@ int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** ou
     question.add("provider", fabric.front.name);
     question.add("version", fabric_fid->api_version);
     question.add("variables", network_variables());
+    auto shell = std::make_unique<DomainShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(fabric.front, Subject::domain, "fi_domain", answer); r != 0) return r;
-    const uint64_t lease = answer.number("lease");
-    try {
-      auto shell = std::make_unique<DomainShell>();
-      Domain& d = shell->of;
-      d.lease = lease;
-      d.fabric = &fabric;
-      d.api_version = fabric_fid->api_version;
-      d.rules = answer;
-      d.host = nic_of_process(answer.nested("nic"));
-      open_ledger(d);
-      attach_pages(d);
-      d.domain = std::make_unique<nic::Domain>(&d.host->nic(), settings_of<nic::DomainConfig>(answer));
-      d.work.cancels = answer.flag("work_cancels");
-      d.work.semaphore = answer.text("ledger.semaphore");
-      if (d.ledger != nullptr)
-        d.domain->triggers().set_entries({d.ledger.get(), d.slot, static_cast<uint32_t>(answer.number("ledger.tles"))});
-      d.addr_format = static_cast<uint32_t>(answer.number("addr_format"));
-      d.fabric_base = static_cast<uint32_t>(answer.number("fabric_base"));
-      d.vni = static_cast<uint16_t>(answer.number("vni"));
-      take_hosts(d);
-      d.av_auth_key = answer.flag("av_auth_key");
-      d.address_vni = answer.flag("address_vni");
-      d.asks_outcome = answer.flag("asks_outcome");
-      d.mr_mode = answer.number("mr_mode");
-      d.keys.made = d.domain->config().regions.key_later;
-      d.keys.shift = static_cast<uint32_t>(answer.number("ledger.key_shift"));
-      d.keys.count = static_cast<uint32_t>(answer.number("ledger.key_count"));
-      d.keys.sequence_mask = answer.number("ledger.key_sequence_mask");
-      {
-        const Guard guard(d.keys.lock);
-        d.keys.base = answer.number("ledger.key_base");
-        d.keys.sequence = answer.number("ledger.key_sequence");
-      }
-      shell->fid.fid = {kClassDomain, context, &g_domain_fid_ops};
-      shell->fid.ops = &g_domain_ops;
-      shell->fid.mr = &g_mr_ops;
-      ++fabric.uses;
-      *out = &shell.release()->fid;
-      return 0;
-    } catch (...) {
-      Helper::of_process().give_back(lease);
-      throw;
+    Domain& d = shell->of;
+    d.lease.take(answer);
+    d.fabric = &fabric;
+    d.api_version = fabric_fid->api_version;
+    d.rules = answer;
+    d.host = nic_of_process(answer.nested("nic"));
+    open_ledger(d);
+    attach_pages(d);
+    d.domain = std::make_unique<nic::Domain>(&d.host->nic(), settings_of<nic::DomainConfig>(answer));
+    d.work.cancels = answer.flag("work_cancels");
+    d.work.semaphore = answer.text("ledger.semaphore");
+    if (d.ledger != nullptr)
+      d.domain->triggers().set_entries({d.ledger.get(), d.slot, static_cast<uint32_t>(answer.number("ledger.tles"))});
+    d.addr_format = static_cast<uint32_t>(answer.number("addr_format"));
+    d.fabric_base = static_cast<uint32_t>(answer.number("fabric_base"));
+    d.vni = static_cast<uint16_t>(answer.number("vni"));
+    take_hosts(d);
+    d.av_auth_key = answer.flag("av_auth_key");
+    d.address_vni = answer.flag("address_vni");
+    d.asks_outcome = answer.flag("asks_outcome");
+    d.mr_mode = answer.number("mr_mode");
+    d.keys.made = d.domain->config().regions.key_later;
+    d.keys.shift = static_cast<uint32_t>(answer.number("ledger.key_shift"));
+    d.keys.count = static_cast<uint32_t>(answer.number("ledger.key_count"));
+    d.keys.sequence_mask = answer.number("ledger.key_sequence_mask");
+    {
+      const Guard guard(d.keys.lock);
+      d.keys.base = answer.number("ledger.key_base");
+      d.keys.sequence = answer.number("ledger.key_sequence");
     }
+    shell->fid.fid = {kClassDomain, context, &g_domain_fid_ops};
+    shell->fid.ops = &g_domain_ops;
+    shell->fid.mr = &g_mr_ops;
+    ++fabric.uses;
+    *out = &shell.release()->fid;
+    return 0;
   });
 }
 

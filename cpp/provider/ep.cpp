@@ -35,7 +35,6 @@ void take_handle(Ep& ep, const Record& answer) {
 int alias_close(EpShell* shell) {
   Ep& ep = shell->of;
   ep.ep->close_lane(nic::lane_of(ep.lane));
-  Helper::of_process().give_back(ep.lease);
   --of(ep.original).uses;
   delete shell;
   return 0;
@@ -56,7 +55,6 @@ int ep_close(ofi::Fid* fid) {
   ep.domain->forget_released();
   if (ep.eq != nullptr) (void)detach(*ep.eq, fid, ep.token);
   for (Object* one : ep.bound) --one->uses;
-  Helper::of_process().give_back(ep.lease);
   --ep.domain->uses;
   delete shell;
   return 0;
@@ -197,34 +195,28 @@ int ep_alias(ofi::FidEp* fid, const ofi::Alias& how) {
     question.add("ask", "alias");
     question.add("of", from.lease);
     question.add("flags", how.flags);
+    auto shell = std::make_unique<EpShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front, Subject::ep_ctrl, "fi_ep_alias", answer); r != 0) return r;
-    const uint64_t lease = answer.number("lease");
-    try {
-      auto shell = std::make_unique<EpShell>();
-      Ep& ep = shell->of;
-      shell->fid = *fid;  // also the tables, and the context
-      ep.lease = lease;
-      ep.domain = from.domain;
-      ep.original = whole(fid);
-      ep.ep = from.ep;
-      ep.flags = from.flags;
-      ep.inject_context = from.inject_context;
-      ep.data_writes = from.data_writes;
-      ep.messages = from.messages;
-      ep.triggers = from.triggers;
-      ep.desc_ignored = from.desc_ignored;
-      ep.lane = uint64_t{ep.ep->open_lane()} << nic::flag::kLaneShift;
-      take_handle(ep, answer);
-      const bool receives = (how.flags & kRecvFlag) != 0;
-      call::set_default_flags(ep.ep->config().rules, receives, receives ? ep.rx_flags : ep.tx_flags, &ep.flags);
-      ++of(ep.original).uses;
-      *how.fid = &shell.release()->fid.fid;
-      return 0;
-    } catch (...) {
-      Helper::of_process().give_back(lease);
-      throw;
-    }
+    Ep& ep = shell->of;
+    shell->fid = *fid;  // also the tables, and the context
+    ep.lease.take(answer);
+    ep.domain = from.domain;
+    ep.original = whole(fid);
+    ep.ep = from.ep;
+    ep.flags = from.flags;
+    ep.inject_context = from.inject_context;
+    ep.data_writes = from.data_writes;
+    ep.messages = from.messages;
+    ep.triggers = from.triggers;
+    ep.desc_ignored = from.desc_ignored;
+    ep.lane = uint64_t{ep.ep->open_lane()} << nic::flag::kLaneShift;
+    take_handle(ep, answer);
+    const bool receives = (how.flags & kRecvFlag) != 0;
+    call::set_default_flags(ep.ep->config().rules, receives, receives ? ep.rx_flags : ep.tx_flags, &ep.flags);
+    ++of(ep.original).uses;
+    *how.fid = &shell.release()->fid.fid;
+    return 0;
   });
 }
 
@@ -428,60 +420,53 @@ int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out,
     question.add("ask", "endpoint");
     question.add("of", d.lease);
     question.add("info", record_of(*info, d.fabric->front.version));
+    auto shell = std::make_unique<EpShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", answer); r != 0) return r;
-    const uint64_t lease = answer.number("lease");
-    try {
-      auto shell = std::make_unique<EpShell>();
-      Ep& ep = shell->of;
-      ep.lease = lease;
-      ep.domain = &d;
-      ep.rules = answer;
-      nic::EndpointConfig config = settings_of<nic::EndpointConfig>(answer).in(d.domain->config());
-      if (d.ledger != nullptr)
-        config.messages.match.entries = {d.ledger.get(), d.slot, static_cast<uint32_t>(d.rules.number("ledger.les"))};
-      call::set_default_flags(config.rules, false, config.tx_op_flags, &ep.flags);
-      call::set_default_flags(config.rules, true, config.rules.messages.receive_flags, &ep.flags);
-      ep.min_multi_recv = config.messages.min_multi_recv;
-      ep.nic = static_cast<uint32_t>(answer.number("address.nic"));
-      ep.pid = answer.has("address.pid") ? static_cast<int64_t>(answer.number("address.pid")) : -1;
-      ep.vni = static_cast<uint16_t>(answer.number("address.vni"));
-      ep.inject_context = answer.flag("inject_context") && context != nullptr;
-      ep.data_writes = answer.flag("data_writes");
-      ep.messages = answer.flag("messages");
-      ep.source = answer.flag("source");
-      ep.receives = answer.flag("receives");
-      ep.triggers = answer.flag("triggers");
-      ep.desc_ignored = config.rules.desc_ignored;
-      ep.connected = config.connected;
-      ep.ep = d.domain->make_endpoint(config);
-      take_handle(ep, answer);
-      if (ep.connected) {
-        ep.ep->bind_av(std::make_shared<nic::AddressVector>(d.domain.get(), false, false));  // has the one peer
-        if (info->dest_addr != nullptr) ep.dest.assign(static_cast<const char*>(info->dest_addr), info->dest_addrlen);
-        ep.dest.push_back('\0');
-        if (info->handle != nullptr && (ep.request = d.fabric->take(info->handle)) == nullptr) {
-          Helper::of_process().give_back(lease);
-          return refuse(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", fi_err::kEINVAL,
-                        "fi_endpoint: the handle is no unanswered connection request\n  try: the info of an FI_CONNREQ "
-                        "event, once");
-        }
+    Ep& ep = shell->of;
+    ep.lease.take(answer);
+    ep.domain = &d;
+    ep.rules = answer;
+    nic::EndpointConfig config = settings_of<nic::EndpointConfig>(answer).in(d.domain->config());
+    if (d.ledger != nullptr)
+      config.messages.match.entries = {d.ledger.get(), d.slot, static_cast<uint32_t>(d.rules.number("ledger.les"))};
+    call::set_default_flags(config.rules, false, config.tx_op_flags, &ep.flags);
+    call::set_default_flags(config.rules, true, config.rules.messages.receive_flags, &ep.flags);
+    ep.min_multi_recv = config.messages.min_multi_recv;
+    ep.nic = static_cast<uint32_t>(answer.number("address.nic"));
+    ep.pid = answer.has("address.pid") ? static_cast<int64_t>(answer.number("address.pid")) : -1;
+    ep.vni = static_cast<uint16_t>(answer.number("address.vni"));
+    ep.inject_context = answer.flag("inject_context") && context != nullptr;
+    ep.data_writes = answer.flag("data_writes");
+    ep.messages = answer.flag("messages");
+    ep.source = answer.flag("source");
+    ep.receives = answer.flag("receives");
+    ep.triggers = answer.flag("triggers");
+    ep.desc_ignored = config.rules.desc_ignored;
+    ep.connected = config.connected;
+    ep.ep = d.domain->make_endpoint(config);
+    take_handle(ep, answer);
+    if (ep.connected) {
+      ep.ep->bind_av(std::make_shared<nic::AddressVector>(d.domain.get(), false, false));  // has the one peer
+      if (info->dest_addr != nullptr) ep.dest.assign(static_cast<const char*>(info->dest_addr), info->dest_addrlen);
+      ep.dest.push_back('\0');
+      if (info->handle != nullptr && (ep.request = d.fabric->take(info->handle)) == nullptr) {
+        return refuse(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", fi_err::kEINVAL,
+                      "fi_endpoint: the handle is no unanswered connection request\n  try: the info of an FI_CONNREQ "
+                      "event, once");
       }
-      shell->fid.fid = {kClassEp, context, &g_ep_fid_ops};
-      shell->fid.ops = &g_ep_ops;
-      shell->fid.cm = &g_cm_ops;
-      shell->fid.msg = ep.messages ? &g_msg_ops : &g_no_msg;
-      shell->fid.tagged = ep.messages ? &g_tagged_ops : &g_no_tagged;
-      shell->fid.rma = &g_rma_ops;
-      shell->fid.atomic = &g_atomic_ops;
-      shell->fid.collective = &g_collective_ops;
-      ++d.uses;
-      *out = &shell.release()->fid;
-      return 0;
-    } catch (...) {
-      Helper::of_process().give_back(lease);
-      throw;
     }
+    shell->fid.fid = {kClassEp, context, &g_ep_fid_ops};
+    shell->fid.ops = &g_ep_ops;
+    shell->fid.cm = &g_cm_ops;
+    shell->fid.msg = ep.messages ? &g_msg_ops : &g_no_msg;
+    shell->fid.tagged = ep.messages ? &g_tagged_ops : &g_no_tagged;
+    shell->fid.rma = &g_rma_ops;
+    shell->fid.atomic = &g_atomic_ops;
+    shell->fid.collective = &g_collective_ops;
+    ++d.uses;
+    *out = &shell.release()->fid;
+    return 0;
   });
 }
 

@@ -23,7 +23,6 @@ int eq_close(ofi::Fid* fid) {
     return refuse(eq.fabric->front, Subject::eq, "fi_close", fi_err::kEBUSY,
                   "fi_close: an endpoint is bound to the event queue\n  try: close the endpoint first");
   }
-  Helper::of_process().give_back(eq.lease);
   --eq.fabric->uses;
   delete shell;
   return 0;
@@ -234,11 +233,11 @@ int open_eq(ofi::FidFabric* fabric_fid, ofi::EqAttr* attr, ofi::FidEq** out, voi
     question.add("size", a.size);
     question.add("flags", a.flags);
     question.add("wait_obj", static_cast<uint64_t>(a.wait_obj));
+    auto shell = std::make_unique<EqShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(fabric.front, Subject::eq, "fi_eq_open", answer); r != 0) return r;
-    auto shell = std::make_unique<EqShell>();
     Eq& eq = shell->of;
-    eq.lease = answer.number("lease");
+    eq.lease.take(answer);
     eq.fabric = &fabric;
     eq.wait_obj = static_cast<int>(answer.number("wait_obj"));
     eq.writable = (a.flags & nic::flag::kWrite) != 0;

@@ -124,7 +124,6 @@ int give_address_back(const Group& g) {
                   std::string(answer.text(answer.has("errno") ? "text" : "text_of_error")));
     }
   }
-  Helper::of_process().give_back(g.lease);
   return error;
 }
 
@@ -242,36 +241,30 @@ int join(Ep& ep, AvSet& set, ofi::Addr coll_addr, uint64_t flags, ofi::FidMc** o
   question.add("own.vni", uint64_t{ep.vni});
   if (set.comm_key) question.add("comm_key", std::string_view(*set.comm_key));
   std::vector<wire::EpAddress> members = add_members(&question, ep, set);
+  auto shell = std::make_unique<McShell>();
   const Record answer = Helper::of_process().ask(question);
   if (const int r = refused(front, Subject::ep_ctrl, kJoin, answer); r != 0) return r;
-  const uint64_t lease = answer.number("lease");
-  try {
-    auto shell = std::make_unique<McShell>();
-    Group& g = shell->of;
-    g.lease = lease;
-    g.front = front;
-    g.domain = ep.domain;
-    g.fid = &shell->fid;
-    g.ep = &ep;
-    g.set = &set;
-    g.failed_err = static_cast<int>(static_cast<int64_t>(answer.number("failed_err")));
-    g.other_errno = static_cast<int>(answer.number("other_errno"));
-    for (const Record& one : answer.all("meaning")) g.meanings.emplace_back(one.number("number"), one.text("text"));
-    nic::GroupConfig config = config_of(ep, set, std::move(members), answer);
-    shell->fid.fid = {kClassMc, context, &g_mc_fid_ops};
-    const Guard guard(ep.eq->lock);  // nobody reads messages of the group before it is known
-    ep.groups.reserve(ep.groups.size() + 1);
-    g.group = ep.ep->join(std::move(config));
-    shell->fid.addr = g.group->address();
-    ep.groups.push_back(&g);
-    ++ep.uses;
-    ++set.uses;
-    *out = &shell.release()->fid;
-    return 0;
-  } catch (...) {
-    Helper::of_process().give_back(lease);
-    throw;
-  }
+  Group& g = shell->of;
+  g.lease.take(answer);
+  g.front = front;
+  g.domain = ep.domain;
+  g.fid = &shell->fid;
+  g.ep = &ep;
+  g.set = &set;
+  g.failed_err = static_cast<int>(static_cast<int64_t>(answer.number("failed_err")));
+  g.other_errno = static_cast<int>(answer.number("other_errno"));
+  for (const Record& one : answer.all("meaning")) g.meanings.emplace_back(one.number("number"), one.text("text"));
+  nic::GroupConfig config = config_of(ep, set, std::move(members), answer);
+  shell->fid.fid = {kClassMc, context, &g_mc_fid_ops};
+  const Guard guard(ep.eq->lock);  // nobody reads messages of the group before it is known
+  ep.groups.reserve(ep.groups.size() + 1);
+  g.group = ep.ep->join(std::move(config));
+  shell->fid.addr = g.group->address();
+  ep.groups.push_back(&g);
+  ++ep.uses;
+  ++set.uses;
+  *out = &shell.release()->fid;
+  return 0;
 }
 
 }  // namespace

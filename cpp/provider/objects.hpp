@@ -38,10 +38,27 @@ std::shared_ptr<host::HostNic> nic_of_process(const Record& how);
 // At the end of the process.
 void end_nic() noexcept;
 
+// A number of the policy helper, which goes back with the object that has it; 0: none. A forked child destroys no
+// object of its parent.
+class Lease {
+ public:
+  Lease() = default;
+  ~Lease() {
+    if (number_ != 0) Helper::of_process().give_back(number_);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  void take(const Record& answer) noexcept { number_ = answer.number("lease"); }
+  operator uint64_t() const noexcept { return number_; }
+
+ private:
+  uint64_t number_ = 0;
+};
+
 // Members of all objects. An object cannot be closed while other objects use it.
 struct Object {
   std::atomic<int> uses{0};
-  uint64_t lease = 0;  // of the policy helper
+  Lease lease;
   int made_in = g_forks.load(std::memory_order_relaxed);
 
   [[nodiscard]] bool forked() const noexcept { return made_in != g_forks.load(std::memory_order_relaxed); }
