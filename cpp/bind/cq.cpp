@@ -129,7 +129,6 @@ Py_ssize_t take(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
 // Like take(); if the queue is empty, makes progress and tries again. 0 if the queue is still empty.
 Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t count) {
   self->box->domain->software_progress();
-  // The lock is needed to drain a notifier.
   Py_ssize_t n = (self->notifier && self->notifier->raised()) || !self->cq->looks_empty() ? take(self, out, count) : 0;
   if (n != 0) return n;
   nic::Nic* nic = self->box->domain->nic();

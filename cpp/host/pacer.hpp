@@ -56,10 +56,9 @@ class PollPacer {
     }
     return static_cast<uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(b.tv_nsec);
   }
-  // For a program that waits by polls which return at once: a yield. While the whole process has found nothing for a
-  // millisecond, and the machine is crowded, a sleep of some 55 us comes after it, every tenth of a millisecond.
-  // Measured, Linux 6.18, two sessions on one core (autogroups): a thread that only yielded kept the core for seconds,
-  // and all others waited.
+  // For polls that return at once: a yield; where threads outnumber the processors, and the whole process has found
+  // nothing for a millisecond, now and then a sleep of some 55 us, because a yield is not enough:
+  // docs/design/progress.md.
   void yield_or_rest(bool (*crowded)() noexcept = is_crowded) noexcept {
     constexpr uint64_t kPatienceNs = 1'000'000, kBetweenNs = 150'000;
     const uint64_t now = yield_measured();
@@ -77,8 +76,7 @@ class PollPacer {
   }
 
  private:
-  // Something was found, by whichever thread and queue: a program with two queues waits for both. Written seldom: the
-  // threads that find share the line.
+  // Something was found, in whichever queue: a program waits for all. Written seldom: threads that find share the line.
   static inline std::atomic<bool> s_found{false};
 
   uint32_t busy_mask_ = 3, idle_mask_ = 63, hog_mask_ = 63;

@@ -61,7 +61,6 @@ ssize_t take(Cq& cq, nic::CqEntry* out, size_t count) {
 ssize_t take_polling(Cq& cq, nic::CqEntry* out, size_t count) {
   nic::Domain& domain = *cq.domain->domain;
   domain.software_progress();
-  // The lock is needed to drain a notifier.
   ssize_t n = (cq.notifier && cq.notifier->raised()) || !cq.cq->looks_empty() ? take(cq, out, count) : 0;
   if (n != 0) return n;
   if (domain.nic()->poll_from_app() != 0) n = take(cq, out, count);

@@ -382,9 +382,9 @@ Record Helper::ask(std::string_view what, uint64_t lease) {
 }
 
 void Helper::give_back(uint64_t lease) noexcept {
+  if (lease == 0) return;
   try {
     const Guard guard(g_helper_lock);
-    if (lease == 0) return;
     forget_parent();
     journal_.drop(lease);
     if (fd_ < 0) return;

@@ -43,9 +43,7 @@ void end_nic() noexcept;
 class Lease {
  public:
   Lease() = default;
-  ~Lease() {
-    if (number_ != 0) Helper::of_process().give_back(number_);
-  }
+  ~Lease() { Helper::of_process().give_back(number_); }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   void take(const Record& answer) noexcept { number_ = answer.number("lease"); }
