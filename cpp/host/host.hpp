@@ -119,35 +119,35 @@ class FdNotifier final : public nic::Notifier {
 class EventfdNotifier final : public nic::Notifier {
  public:
   EventfdNotifier() : fd_(link::make_eventfd()) {}
-  // A completion queue calls notify() and drain() under its domain's lock, so it writes the eventfd once when it turns
-  // non-empty, not once per entry.
+  // Writes the eventfd once when a queue turns non-empty, not once per entry.
   void notify() noexcept override {
-    // SYNC POINT: raised_ is written before asked_ is read; fd() writes asked_ and then reads raised_: one sees the
-    // other.
-    if (!raised_.exchange(true, std::memory_order_seq_cst) && asked_.load(std::memory_order_seq_cst))
-      link::ring_eventfd(fd_.get());
+    if (state_.exchange(State::raised) != State::raised && asked_) link::ring_eventfd(fd_.get());
   }
-  // Empties the descriptor, then clears raised_: the caller checks the state afterwards and sees a notify() in between.
+  // The caller checks the state of its queue afterwards, and sees what a notify() in between tells.
   void drain() noexcept {
-    if (!raised()) return;
-    const bool asked = asked_.load(std::memory_order_seq_cst);
-    if (asked) link::drain_eventfd(fd_.get());
-    raised_.store(false, std::memory_order_seq_cst);
-    if (!asked && asked_.load(std::memory_order_seq_cst)) link::drain_eventfd(fd_.get());  // fd() may have rung before
+    if (!change(State::raised, State::claimed)) return;
+    if (asked_) link::drain_eventfd(fd_.get());
+    if (!change(State::claimed, State::quiet) && asked_)
+      link::ring_eventfd(fd_.get());  // drain_eventfd() may have taken the new notice
   }
   // False: drain() would do nothing.
-  [[nodiscard]] bool raised() const noexcept { return raised_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool raised() const noexcept { return state_.load(std::memory_order_relaxed) == State::raised; }
   [[nodiscard]] int fd() noexcept {
-    if (!asked_.exchange(true, std::memory_order_seq_cst) && raised_.load(std::memory_order_seq_cst)) {
+    if (!asked_.exchange(true) && change(State::raised, State::claimed)) {
       link::ring_eventfd(fd_.get());
-      raised_.store(true, std::memory_order_seq_cst);  // a drain() in between has emptied the descriptor too early
+      change(State::claimed, State::raised);
     }
     return fd_.get();
   }
 
  private:
+  // claimed: one thread makes the descriptor agree with the state, and notify() raises meanwhile.
+  enum class State : uint8_t { quiet, raised, claimed };
+  bool change(State from, State to) noexcept { return state_.compare_exchange_strong(from, to); }
+
   UniqueFd fd_;
-  std::atomic<bool> raised_{false}, asked_{false};
+  std::atomic<State> state_{State::quiet};
+  std::atomic<bool> asked_{false};
 };
 
 }  // namespace weft::host
