@@ -1,5 +1,5 @@
-// cpp/array/place.hpp: a selection of an owner's array, the way to the owner, and accesses to the elements by load and
-// store that end within the call, or do not begin (nic/now.cpp).
+// cpp/array/place.hpp: a selection of an owner's array, the way to the owner, and accesses to the elements that end
+// within the call, or do not begin (nic/now.cpp).
 //
 // HOT: accesses to one element or one piece. The caller decides which calls run without its own lock.
 #pragma once

@@ -119,35 +119,36 @@ class FdNotifier final : public nic::Notifier {
 class EventfdNotifier final : public nic::Notifier {
  public:
   EventfdNotifier() : fd_(link::make_eventfd()) {}
-  // Writes the eventfd once when a queue turns non-empty, not once per entry.
   void notify() noexcept override {
-    if (state_.exchange(State::raised) != State::raised && asked_) link::ring_eventfd(fd_.get());
+    if ((word_.fetch_or(kRaised) & kRaised) == 0) settle();
   }
   // The caller checks the state of its queue afterwards, and sees what a notify() in between tells.
   void drain() noexcept {
-    if (!change(State::raised, State::claimed)) return;
-    if (asked_) link::drain_eventfd(fd_.get());
-    if (!change(State::claimed, State::quiet) && asked_)
-      link::ring_eventfd(fd_.get());  // drain_eventfd() may have taken the new notice
+    if (raised() && (word_.fetch_and(kClaimed) & kRaised) != 0) settle();
   }
-  // False: drain() would do nothing.
-  [[nodiscard]] bool raised() const noexcept { return state_.load(std::memory_order_relaxed) == State::raised; }
+  [[nodiscard]] bool raised() const noexcept { return (word_.load(std::memory_order_relaxed) & kRaised) != 0; }
   [[nodiscard]] int fd() noexcept {
-    if (!asked_.exchange(true) && change(State::raised, State::claimed)) {
-      link::ring_eventfd(fd_.get());
-      change(State::claimed, State::raised);
-    }
+    if (!asked_.exchange(true)) settle();
     return fd_.get();
   }
 
  private:
-  // claimed: one thread makes the descriptor agree with the state, and notify() raises meanwhile.
-  enum class State : uint8_t { quiet, raised, claimed };
-  bool change(State from, State to) noexcept { return state_.compare_exchange_strong(from, to); }
+  static constexpr uint8_t kRaised = 1, kClaimed = 2;
+
+  // Makes the descriptor say what the word says: one thread at a time, which sees what others change meanwhile.
+  void settle() noexcept {
+    if (!asked_ || (word_.fetch_or(kClaimed) & kClaimed) != 0) return;
+    uint8_t word = word_;
+    do {
+      if (const bool is = (word & kRaised) != 0; is != std::exchange(shown_, is))
+        is ? link::ring_eventfd(fd_.get()) : link::drain_eventfd(fd_.get());
+    } while (!word_.compare_exchange_strong(word, word & kRaised));
+  }
 
   UniqueFd fd_;
-  std::atomic<State> state_{State::quiet};
+  std::atomic<uint8_t> word_{0};
   std::atomic<bool> asked_{false};
+  bool shown_ = false;  // the claiming thread's: the descriptor is readable
 };
 
 }  // namespace weft::host

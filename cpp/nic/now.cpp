@@ -1,4 +1,4 @@
-// cpp/nic/now.cpp: accesses by load and store that end within the call, or do not begin.
+// cpp/nic/now.cpp: accesses that end within the call, or do not begin.
 //
 // They serve callers that wait for each operation: no completion is queued, so none has to be read. What needs frames,
 // or is an error, is left to the calls that post; so are rows and updates that loads and stores cannot do.

@@ -38,8 +38,7 @@ std::shared_ptr<host::HostNic> nic_of_process(const Record& how);
 // At the end of the process.
 void end_nic() noexcept;
 
-// A number of the policy helper, which goes back with the object that has it; 0: none. A forked child destroys no
-// object of its parent.
+// A number of the policy helper, which goes back with its object. A forked child destroys no object of its parent.
 class Lease {
  public:
   Lease() = default;

@@ -1,6 +1,6 @@
 """The calls of a remote array that `Elements` (cpp/bind/elements.cpp) leaves to Python.
 
-`Elements` executes what load and store can do. This module has all other paths to the owner, all other indices and
+`Elements` executes what needs no frames. This module has all other paths to the owner, all other indices and
 values, and the errors. One element, one row, a contiguous slice and one atomic need no job, and allocate nothing but
 the result.
 """
