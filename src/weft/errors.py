@@ -73,6 +73,12 @@ class FabricError(OSError):
 
     code: int = Errno.EOTHER
 
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        """code: the error number of the class; without it, that of its base class."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+
     def __init__(
         self,
         message: str = "",
@@ -113,149 +119,102 @@ class FabricError(OSError):
         return _rebuild, (type(self), self.message, self.errno, self.op, self.peer)
 
 
-class Again(FabricError, BlockingIOError):
+class Again(FabricError, BlockingIOError, code=Errno.EAGAIN):
     """FI_EAGAIN: a queue is full, or there is nothing to read. Read the completion queue, then retry."""
 
-    code = Errno.EAGAIN
 
-
-class NotPermitted(FabricError, PermissionError):
+class NotPermitted(FabricError, PermissionError, code=Errno.EPERM):
     """FI_EPERM: not permitted."""
 
-    code = Errno.EPERM
 
-
-class NotFound(FabricError, FileNotFoundError):
+class NotFound(FabricError, FileNotFoundError, code=Errno.ENOENT):
     """FI_ENOENT: the context to cancel, or the named object, does not exist."""
 
-    code = Errno.ENOENT
 
-
-class Interrupted(FabricError, InterruptedError):
+class Interrupted(FabricError, InterruptedError, code=Errno.EINTR):
     """FI_EINTR: a wait was interrupted."""
 
-    code = Errno.EINTR
 
-
-class NoMemory(FabricError, MemoryError):
+class NoMemory(FabricError, MemoryError, code=Errno.ENOMEM):
     """FI_ENOMEM: memory or a table is exhausted. Also a MemoryError, as of NumPy."""
 
-    code = Errno.ENOMEM
 
-
-class AccessDenied(FabricError, PermissionError):
+class AccessDenied(FabricError, PermissionError, code=Errno.EACCES):
     """FI_EACCES: the access that was asked for is not granted, or passes the region's bounds."""
 
-    code = Errno.EACCES
 
-
-class Fault(FabricError):
+class Fault(FabricError, code=Errno.EFAULT):
     """FI_EFAULT: no memory is mapped at the addresses."""
 
-    code = Errno.EFAULT
 
-
-class Busy(FabricError):
+class Busy(FabricError, code=Errno.EBUSY):
     """FI_EBUSY: the object is in use; the message names its users."""
 
-    code = Errno.EBUSY
 
-
-class NoDevice(FabricError):
+class NoDevice(FabricError, code=Errno.ENODEV):
     """FI_ENODEV: no such fabric, domain or provider."""
 
-    code = Errno.ENODEV
 
-
-class InvalidArgument(FabricError, ValueError):
+class InvalidArgument(FabricError, ValueError, code=Errno.EINVAL):
     """FI_EINVAL: an argument has a value that the call does not take."""
 
-    code = Errno.EINVAL
 
-
-class NoSpace(FabricError):
+class NoSpace(FabricError, code=Errno.ENOSPC):
     """FI_ENOSPC: no room left."""
 
-    code = Errno.ENOSPC
 
-
-class NoSys(FabricError):
+class NoSys(FabricError, code=Errno.ENOSYS):
     """FI_ENOSYS: the provider does not implement the call."""
 
-    code = Errno.ENOSYS
 
-
-class NoData(FabricError):
+class NoData(FabricError, code=Errno.ENODATA):
     """FI_ENODATA: no provider offers what the hints ask for. `.explanation` says which hint rejected which offer."""
 
-    code = Errno.ENODATA
     explanation: Any = None
 
 
-class MessageTooLong(FabricError):
+class MessageTooLong(FabricError, code=Errno.EMSGSIZE):
     """FI_EMSGSIZE: the data is longer than a limit; the error text names the limit."""
 
-    code = Errno.EMSGSIZE
 
-
-class NoProtocolOption(FabricError):
+class NoProtocolOption(FabricError, code=Errno.ENOPROTOOPT):
     """FI_ENOPROTOOPT: the option does not exist, or cannot be set."""
 
-    code = Errno.ENOPROTOOPT
 
-
-class NotSupported(FabricError):
+class NotSupported(FabricError, code=Errno.EOPNOTSUPP):
     """FI_EOPNOTSUPP: the operation is not supported on this object."""
 
-    code = Errno.EOPNOTSUPP
 
-
-class AddressInUse(FabricError):
+class AddressInUse(FabricError, code=Errno.EADDRINUSE):
     """FI_EADDRINUSE: another endpoint of this user on this host has the address."""
 
-    code = Errno.EADDRINUSE
 
-
-class NotAvailable(FabricError):
+class NotAvailable(FabricError, code=Errno.EADDRNOTAVAIL):
     """FI_EADDRNOTAVAIL: this host does not have the address."""
 
-    code = Errno.EADDRNOTAVAIL
 
-
-class ConnectionReset(FabricError, ConnectionResetError):
+class ConnectionReset(FabricError, ConnectionResetError, code=Errno.ECONNRESET):
     """FI_ECONNRESET: the peer's process went away."""
 
-    code = Errno.ECONNRESET
 
-
-class TimedOut(FabricError, TimeoutError):
+class TimedOut(FabricError, TimeoutError, code=Errno.ETIMEDOUT):
     """FI_ETIMEDOUT: the time given for a wait has passed."""
 
-    code = Errno.ETIMEDOUT
 
-
-class ConnectionRefused(FabricError, ConnectionRefusedError):
+class ConnectionRefused(FabricError, ConnectionRefusedError, code=Errno.ECONNREFUSED):
     """FI_ECONNREFUSED: no endpoint has the address."""
 
-    code = Errno.ECONNREFUSED
 
-
-class Unreachable(FabricError):
+class Unreachable(FabricError, code=Errno.EHOSTUNREACH):
     """FI_EHOSTUNREACH: no link reaches the peer."""
 
-    code = Errno.EHOSTUNREACH
 
-
-class Canceled(FabricError):
+class Canceled(FabricError, code=Errno.ECANCELED):
     """FI_ECANCELED: the operation or the wait was canceled."""
 
-    code = Errno.ECANCELED
 
-
-class KeyRejected(FabricError):
+class KeyRejected(FabricError, code=Errno.EKEYREJECTED):
     """FI_EKEYREJECTED: a requested key is out of range, or a peer's region does not know the key."""
-
-    code = Errno.EKEYREJECTED
 
 
 class Replaced(KeyRejected):
@@ -266,76 +225,52 @@ class Replaced(KeyRejected):
     """
 
 
-class TooSmall(FabricError):
+class TooSmall(FabricError, code=Errno.ETOOSMALL):
     """FI_ETOOSMALL: the space given is too small; the message says how much is needed."""
 
-    code = Errno.ETOOSMALL
 
-
-class BadState(FabricError):
+class BadState(FabricError, code=Errno.EOPBADSTATE):
     """FI_EOPBADSTATE: the object's state does not permit the call: not enabled yet, closed, or made before a fork."""
 
-    code = Errno.EOPBADSTATE
 
-
-class Available(FabricError):
+class Available(FabricError, code=Errno.EAVAIL):
     """FI_EAVAIL: an error entry waits at the head of the queue: call `readerr`."""
 
-    code = Errno.EAVAIL
 
-
-class BadFlags(FabricError, ValueError):
+class BadFlags(FabricError, ValueError, code=Errno.EBADFLAGS):
     """FI_EBADFLAGS: the call does not know the flags, or the provider does not support them."""
 
-    code = Errno.EBADFLAGS
 
-
-class NoEq(FabricError):
+class NoEq(FabricError, code=Errno.ENOEQ):
     """FI_ENOEQ: an event queue has to be bound first."""
 
-    code = Errno.ENOEQ
 
-
-class WrongDomain(FabricError):
+class WrongDomain(FabricError, code=Errno.EDOMAIN):
     """FI_EDOMAIN: the objects belong to different domains."""
 
-    code = Errno.EDOMAIN
 
-
-class NoCq(FabricError):
+class NoCq(FabricError, code=Errno.ENOCQ):
     """FI_ENOCQ: a completion queue has to be bound first."""
 
-    code = Errno.ENOCQ
 
-
-class Truncated(FabricError):
+class Truncated(FabricError, code=Errno.ETRUNC):
     """FI_ETRUNC: more data came than there was room for."""
 
-    code = Errno.ETRUNC
 
-
-class NoKey(FabricError):
+class NoKey(FabricError, code=Errno.ENOKEY):
     """FI_ENOKEY: the requested key is in use by another region."""
 
-    code = Errno.ENOKEY
 
-
-class NoAv(FabricError):
+class NoAv(FabricError, code=Errno.ENOAV):
     """FI_ENOAV: an address vector has to be bound first."""
 
-    code = Errno.ENOAV
 
-
-class Overrun(FabricError):
+class Overrun(FabricError, code=Errno.EOVERRUN):
     """FI_EOVERRUN: the queue lost entries and can no longer be used."""
 
-    code = Errno.EOVERRUN
 
-
-class NoMr(FabricError):
+class NoMr(FabricError, code=Errno.ENOMR):
     """FI_ENOMR: a memory region has to be bound or given first."""
-
-    code = Errno.ENOMR
 
 
 def _subclasses() -> dict[int, type[FabricError]]:
