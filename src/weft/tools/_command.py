@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
+
+
+def switch(help: str, *names: str) -> Any:
+    """An option without a value."""
+    return typer.Option(*names, help=help)
+
+
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """An option with a value; without names, the parameter's own."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
 
 
 def _as_typed(params: list[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ import typer
 
 from .. import __version__
 from . import device, fm, service
-from ._command import Command, Group
+from ._command import Command, Group, option, switch
 from .fabtest import SIZES as FABTEST_SIZES
 from .fabtest import TESTS as FABTESTS
 from .perf import COLUMNS, OPS, PATHS, SIZES, SIZES_QUICK
@@ -52,56 +52,39 @@ _Many = list[str] | None
 
 @app.command(cls=Command)
 def info(
-    provider: Annotated[_Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider.")] = None,
-    fabric: Annotated[_Text, typer.Option("--fabric", "-f", metavar="NAME", help="Fabric.")] = None,
-    domain: Annotated[_Text, typer.Option("--domain", "-d", metavar="NAME", help="Domain.")] = None,
-    caps: Annotated[_Text, typer.Option("--caps", "-c", metavar="CAP,...", help="Capabilities: rma,atomic ...")] = None,
-    mode: Annotated[
-        _Text, typer.Option("--mode", "-m", metavar="MODE,...", help="Modes that the application honours.")
-    ] = None,
+    provider: Annotated[_Text, option("NAME", "Provider.", "--provider", "-p")] = None,
+    fabric: Annotated[_Text, option("NAME", "Fabric.", "--fabric", "-f")] = None,
+    domain: Annotated[_Text, option("NAME", "Domain.", "--domain", "-d")] = None,
+    caps: Annotated[_Text, option("CAP,...", "Capabilities: rma,atomic ...", "--caps", "-c")] = None,
+    mode: Annotated[_Text, option("MODE,...", "Modes that the application honours.", "--mode", "-m")] = None,
     mr_mode: Annotated[
-        _Text,
-        typer.Option(
-            "--mr-mode", "--mr_mode", metavar="MODE,...", help="Registration modes that the application honours."
-        ),
+        _Text, option("MODE,...", "Registration modes that the application honours.", "--mr-mode", "--mr_mode")
     ] = None,
-    ep_type: Annotated[
-        _Text, typer.Option("--ep-type", "--ep_type", "-t", metavar="TYPE", help="Endpoint type: rdm, msg, dgram.")
-    ] = None,
+    ep_type: Annotated[_Text, option("TYPE", "Endpoint type: rdm, msg, dgram.", "--ep-type", "--ep_type", "-t")] = None,
     addr_format: Annotated[
-        _Text,
-        typer.Option("--addr-format", "--addr_format", "-a", metavar="FORMAT", help="Address format: addr_str ..."),
+        _Text, option("FORMAT", "Address format: addr_str ...", "--addr-format", "--addr_format", "-a")
     ] = None,
-    threading: Annotated[_Text, typer.Option(metavar="LEVEL", help="Threading: safe, fid, domain ...")] = None,
-    progress: Annotated[_Text, typer.Option(metavar="HOW", help="Progress: auto, manual.")] = None,
+    threading: Annotated[_Text, option("LEVEL", "Threading: safe, fid, domain ...")] = None,
+    progress: Annotated[_Text, option("HOW", "Progress: auto, manual.")] = None,
     msg_order: Annotated[
-        _Text, typer.Option("--msg-order", "--msg_order", metavar="ORDER,...", help="Transmit order: rma_waw ...")
+        _Text, option("ORDER,...", "Transmit order: rma_waw ...", "--msg-order", "--msg_order")
     ] = None,
     inject_size: Annotated[
-        _Text, typer.Option("--inject-size", "--inject_size", metavar="BYTES", help="Injects at least these bytes.")
+        _Text, option("BYTES", "Injects at least these bytes.", "--inject-size", "--inject_size")
     ] = None,
     max_msg_size: Annotated[
-        _Text, typer.Option("--max-msg-size", "--max_msg_size", metavar="BYTES", help="Transfers at least these bytes.")
+        _Text, option("BYTES", "Transfers at least these bytes.", "--max-msg-size", "--max_msg_size")
     ] = None,
-    node: Annotated[
-        _Text, typer.Option("--node", "-n", metavar="NAME", help="Destination: a node, or a whole address.")
-    ] = None,
-    service: Annotated[
-        _Text, typer.Option("--service", "--port", "-P", metavar="N", help="Destination: an endpoint number.")
-    ] = None,
+    node: Annotated[_Text, option("NAME", "Destination: a node, or a whole address.", "--node", "-n")] = None,
+    service: Annotated[_Text, option("N", "Destination: an endpoint number.", "--service", "--port", "-P")] = None,
     client: Annotated[
-        _Text,
-        typer.Option(
-            "--for",
-            metavar="CLIENT",
-            help="Hints of a C program, and the answers: mpich, openmpi, nixl, impi, pingpong.",
-        ),
+        _Text, option("CLIENT", "Hints of a C program, and the answers: mpich, openmpi, nixl, impi, pingpong.", "--for")
     ] = None,
-    why: Annotated[bool, typer.Option("--why", help="Show each offer, and the hints that rejected it.")] = False,
-    brief: Annotated[bool, typer.Option("--list", "-l", help="One line for each offer.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every field.")] = False,
-    env: Annotated[bool, typer.Option("--env", "-e", help="Only the settings from the environment.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    why: Annotated[bool, switch("Show each offer, and the hints that rejected it.", "--why")] = False,
+    brief: Annotated[bool, switch("One line for each offer.", "--list", "-l")] = False,
+    verbose: Annotated[bool, switch("Every field.", "--verbose", "-v")] = False,
+    env: Annotated[bool, switch("Only the settings from the environment.", "--env", "-e")] = False,
+    json: Annotated[bool, switch("One JSON object.", "--json")] = False,
 ) -> None:
     """Show what providers offer: capabilities, modes, limits, versions; and the settings in force.
 
@@ -124,24 +107,16 @@ def info(
 @app.command(cls=Command)
 def doctor(
     cxi: Annotated[
-        bool, typer.Option("--cxi", help="Show only the search for the CXI devices' authorization keys; opens nothing.")
+        bool, switch("Show only the search for the CXI devices' authorization keys; opens nothing.", "--cxi")
     ] = False,
     watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Show which messages of CXI endpoints are stuck, and why, until Ctrl-C."),
+        bool, switch("Show which messages of CXI endpoints are stuck, and why, until Ctrl-C.", "--watch")
     ] = False,
     client: Annotated[
-        _Text,
-        typer.Option(
-            "--for",
-            metavar="CLIENT",
-            help="Whether a client chooses Weft here, and why not: mpich, openmpi, nixl, impi.",
-        ),
+        _Text, option("CLIENT", "Whether a client chooses Weft here, and why not: mpich, openmpi, nixl, impi.", "--for")
     ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="With --watch: show it once; exits with 1 if anything is stuck.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    once: Annotated[bool, switch("With --watch: show it once; exits with 1 if anything is stuck.", "--once")] = False,
+    json: Annotated[bool, switch("One JSON object.", "--json")] = False,
 ) -> None:
     """Show what this machine allows, the paths that data takes, why not other paths, and remedies.
 
@@ -199,47 +174,36 @@ def perf(
     ] = "all",
     provider: Annotated[
         _Text,
-        typer.Option(
+        option(
+            "NAME",
+            "Provider: weft, cxi; ofi:shm, ofi:tcp ... of a real libfabric, beside Weft's. [default: the first]",
             "--provider",
             "-p",
-            metavar="NAME",
-            help="Provider: weft, cxi; ofi:shm, ofi:tcp ... of a real libfabric, beside Weft's. [default: the first]",
         ),
     ] = None,
     sizes: Annotated[
         _Text,
-        typer.Option(
-            metavar="SIZES",
-            help=f"Bytes, with K, M, G as powers of 1024. [default: {SIZES}; with --quick {SIZES_QUICK}]. fetch_add "
+        option(
+            "SIZES",
+            f"Bytes, with K, M, G as powers of 1024. [default: {SIZES}; with --quick {SIZES_QUICK}]. fetch_add "
             "and match are always 8 bytes, inject_write at most the endpoint's inject_size.",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Done within 20 seconds.")] = False,
-    seconds: Annotated[
-        float | None, typer.Option(metavar="S", help="Time for all rows together, without the start of each.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw latency and bandwidth: .png or .svg.")
-    ] = None,
-    server: Annotated[
-        bool, typer.Option("--server", help="Start second processes for --connect, until Ctrl-C.")
-    ] = False,
-    name: Annotated[_Text, typer.Option(metavar="NAME", help="The server's name. [default: perf]")] = None,
+    quick: Annotated[bool, switch("Done within 20 seconds.", "--quick")] = False,
+    seconds: Annotated[float | None, option("S", "Time for all rows together, without the start of each.")] = None,
+    plot: Annotated[Path | None, option("FILE", "Also draw latency and bandwidth: .png or .svg.")] = None,
+    server: Annotated[bool, switch("Start second processes for --connect, until Ctrl-C.", "--server")] = False,
+    name: Annotated[_Text, option("NAME", "The server's name. [default: perf]")] = None,
     listen: Annotated[
-        _Text,
-        typer.Option(
-            metavar="tcp://HOST:PORT", help="Serve other hosts at this address; both hosts need the same WEFT_SECRET."
-        ),
+        _Text, option("tcp://HOST:PORT", "Serve other hosts at this address; both hosts need the same WEFT_SECRET.")
     ] = None,
-    connect: Annotated[
-        _Text, typer.Option(metavar="NAME|HOST:PORT", help="Measure against a process of this server.")
-    ] = None,
+    connect: Annotated[_Text, option("NAME|HOST:PORT", "Measure against a process of this server.")] = None,
     json: Annotated[
         bool,
-        typer.Option(
-            "--json",
-            help="One JSON object a line: op, path, size, latency_ns_median, latency_ns_p99, rate_per_s, "
+        switch(
+            "One JSON object a line: op, path, size, latency_ns_median, latency_ns_p99, rate_per_s, "
             "bandwidth_GBps, limit_name, limit_value, limit_share, depth; null where a field does not apply.",
+            "--json",
         ),
     ] = False,
 ) -> None:
@@ -253,26 +217,14 @@ def perf(
 @app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run(
     command: Annotated[_Many, typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)] = None,
-    provider: Annotated[
-        _Text, typer.Option("--provider", "-p", metavar="NAME", help="Provider; without it, CXI.")
-    ] = None,
-    hosts: Annotated[
-        _Text, typer.Option(metavar="HOST,...", help="All hosts of a job, whose programs reach each other by tcp.")
-    ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the variables, and run nothing.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="At the end, print what was refused, and why.")] = False,
-    vni: Annotated[
-        _Text, typer.Option(metavar="auto|N,...", help="A job with VNIs and a service of its own; auto: a free VNI.")
-    ] = None,
-    limit: Annotated[
-        _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="The same, with limits, as `weft service create`.")
-    ] = None,
-    nics: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=10, help="NICs that this job alone has. [the host's]")
-    ] = None,
-    reorder: Annotated[
-        int | None, typer.Option(metavar="SEED", min=0, help="What no rule orders is done in a random order.")
-    ] = None,
+    provider: Annotated[_Text, option("NAME", "Provider; without it, CXI.", "--provider", "-p")] = None,
+    hosts: Annotated[_Text, option("HOST,...", "All hosts of a job, whose programs reach each other by tcp.")] = None,
+    show: Annotated[bool, switch("Print the variables, and run nothing.", "--show")] = False,
+    explain: Annotated[bool, switch("At the end, print what was refused, and why.", "--explain")] = False,
+    vni: Annotated[_Text, option("auto|N,...", "A job with VNIs and a service of its own; auto: a free VNI.")] = None,
+    limit: Annotated[_Many, option("KIND=MOST[:RESERVED]", "The same, with limits, as `weft service create`.")] = None,
+    nics: Annotated[int | None, option("N", "NICs that this job alone has. [the host's]", min=1, max=10)] = None,
+    reorder: Annotated[int | None, option("SEED", "What no rule orders is done in a random order.", min=0)] = None,
 ) -> None:
     """Run a C program on Weft's NIC, unmodified: weft run -- PROGRAM ...
 
@@ -290,28 +242,21 @@ def run(
 @app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)],
-    size: Annotated[int, typer.Option("-n", metavar="N", help="Processes.")] = 1,
-    vni: Annotated[str, typer.Option(metavar="auto|N,...", help="VNIs of the job; auto: free ones.")] = "auto",
-    vnis: Annotated[int, typer.Option(metavar="N", help="Number of VNIs, with --vni auto.")] = 1,
-    device: Annotated[_Many, typer.Option(metavar="DEVICE", help="Devices; repeated. [all that are up]")] = None,
-    tclass: Annotated[_Many, typer.Option(metavar="CLASS", help="Traffic classes; repeated. [all]")] = None,
-    limit: Annotated[
-        _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="Limits of the service, as `weft service create`.")
-    ] = None,
+    size: Annotated[int, option("N", "Processes.", "-n")] = 1,
+    vni: Annotated[str, option("auto|N,...", "VNIs of the job; auto: free ones.")] = "auto",
+    vnis: Annotated[int, option("N", "Number of VNIs, with --vni auto.")] = 1,
+    device: Annotated[_Many, option("DEVICE", "Devices; repeated. [all that are up]")] = None,
+    tclass: Annotated[_Many, option("CLASS", "Traffic classes; repeated. [all]")] = None,
+    limit: Annotated[_Many, option("KIND=MOST[:RESERVED]", "Limits of the service, as `weft service create`.")] = None,
     grace: Annotated[
-        float, typer.Option(metavar="S", help="Time between SIGTERM and SIGKILL, when a process fails or the job ends.")
+        float, option("S", "Time between SIGTERM and SIGKILL, when a process fails or the job ends.")
     ] = 5.0,
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="A failure does not end the others.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the job's VNIs, services and variables.")
-    ] = False,
+    keep_going: Annotated[bool, switch("A failure does not end the others.", "--keep-going")] = False,
+    verbose: Annotated[bool, switch("Show the job's VNIs, services and variables.", "--verbose", "-v")] = False,
     collectives: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Register the job with a Fabric Manager, for N multicast addresses; 0: any number.",
-            min=0,
-            max=8192,
+        option(
+            "N", "Register the job with a Fabric Manager, for N multicast addresses; 0: any number.", min=0, max=8192
         ),
     ] = None,
 ) -> None:
@@ -340,15 +285,15 @@ def fabtest(
     address: Annotated[
         _Text, typer.Argument(metavar="[ADDRESS]", help="The server's NIC; without it, this is the server.")
     ] = None,
-    provider: Annotated[_Text, typer.Option("-p", metavar="NAME", help="Provider; without it, CXI.")] = None,
-    interface: Annotated[_Text, typer.Option("-s", metavar="DEVICE", help="Own interface.")] = None,
-    source: Annotated[_Text, typer.Option("-B", metavar="PID", help="Own PID (source port).")] = None,
-    dest: Annotated[_Text, typer.Option("-P", metavar="PID", help="The server's PID (destination port).")] = None,
-    sizes: Annotated[str, typer.Option("-S", metavar="SIZES", help="Bytes, with K and M.")] = FABTEST_SIZES,
-    count: Annotated[int, typer.Option("-I", metavar="N", help="Iterations of each size.", min=1)] = 1000,
-    op: Annotated[str, typer.Option("-o", metavar="OP", help="rma_bw: write or read.")] = "write",
-    check: Annotated[bool, typer.Option("-v", help="Verify the data.")] = False,
-    oob: Annotated[bool, typer.Option("-b", "-E", help="Of fabtests: over IP sockets. Refused.")] = False,
+    provider: Annotated[_Text, option("NAME", "Provider; without it, CXI.", "-p")] = None,
+    interface: Annotated[_Text, option("DEVICE", "Own interface.", "-s")] = None,
+    source: Annotated[_Text, option("PID", "Own PID (source port).", "-B")] = None,
+    dest: Annotated[_Text, option("PID", "The server's PID (destination port).", "-P")] = None,
+    sizes: Annotated[str, option("SIZES", "Bytes, with K and M.", "-S")] = FABTEST_SIZES,
+    count: Annotated[int, option("N", "Iterations of each size.", "-I", min=1)] = 1000,
+    op: Annotated[str, option("OP", "rma_bw: write or read.", "-o")] = "write",
+    check: Annotated[bool, switch("Verify the data.", "-v")] = False,
+    oob: Annotated[bool, switch("Of fabtests: over IP sockets. Refused.", "-b", "-E")] = False,
 ) -> None:
     """Run a benchmark of fabtests, with its options: a server here, a client there.
 
@@ -373,23 +318,19 @@ def pingpong(
     server: Annotated[
         _Text, typer.Argument(metavar="SERVER", help="The server's host name or IP address; without it, the server.")
     ] = None,
-    source_port: Annotated[
-        _Text, typer.Option("-B", metavar="PORT", help="Own port of the control connection. [server: 47592]")
-    ] = None,
-    dest_port: Annotated[
-        _Text, typer.Option("-P", metavar="PORT", help="The server's port of the control connection. [47592]")
-    ] = None,
-    domain: Annotated[_Text, typer.Option("-d", metavar="NAME", help="Domain.")] = None,
-    provider: Annotated[_Text, typer.Option("-p", metavar="NAME", help="Provider: weft, cxi.")] = None,
-    ep_type: Annotated[str, typer.Option("-e", metavar="TYPE", help=f"Endpoint type: {', '.join(EP_TYPES)}.")] = "rdm",
-    iterations: Annotated[int, typer.Option("-I", metavar="N", help="Round trips of each size.", min=1)] = ITERATIONS,
+    source_port: Annotated[_Text, option("PORT", "Own port of the control connection. [server: 47592]", "-B")] = None,
+    dest_port: Annotated[_Text, option("PORT", "The server's port of the control connection. [47592]", "-P")] = None,
+    domain: Annotated[_Text, option("NAME", "Domain.", "-d")] = None,
+    provider: Annotated[_Text, option("NAME", "Provider: weft, cxi.", "-p")] = None,
+    ep_type: Annotated[str, option("TYPE", f"Endpoint type: {', '.join(EP_TYPES)}.", "-e")] = "rdm",
+    iterations: Annotated[int, option("N", "Round trips of each size.", "-I", min=1)] = ITERATIONS,
     size: Annotated[
-        _Text, typer.Option("-S", metavar="BYTES|all", help=f"One size, or all. [{','.join(map(str, PINGPONG_SIZES))}]")
+        _Text, option("BYTES|all", f"One size, or all. [{','.join(map(str, PINGPONG_SIZES))}]", "-S")
     ] = None,
-    mode: Annotated[str, typer.Option("-m", metavar="MODE", help=f"Messages: {', '.join(MODES)}.")] = "msg",
-    check: Annotated[bool, typer.Option("-c", help="Check the data of each message.")] = False,
-    ipv6: Annotated[bool, typer.Option("-6", help="Control connection over IPv6.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", help="Say what happens, on stderr.")] = False,
+    mode: Annotated[str, option("MODE", f"Messages: {', '.join(MODES)}.", "-m")] = "msg",
+    check: Annotated[bool, switch("Check the data of each message.", "-c")] = False,
+    ipv6: Annotated[bool, switch("Control connection over IPv6.", "-6")] = False,
+    verbose: Annotated[bool, switch("Say what happens, on stderr.", "-v")] = False,
 ) -> None:
     """Send messages back and forth, as fi_pingpong does: a server here, a client there.
 
@@ -411,10 +352,10 @@ def pingpong(
 def telemetry(
     device: Annotated[str, typer.Argument(metavar="DEVICE", help="cxi0 ...")] = "cxi0",
     counters: Annotated[_Many, typer.Argument(metavar="[COUNTER...]", help="Names. [all]")] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Time between two readings.")] = 1.0,
-    times: Annotated[int, typer.Option(metavar="N", help="Number of readings; 0: no limit.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for each reading.")] = False,
+    watch: Annotated[bool, switch("Repeat until Ctrl-C.", "--watch", "-w")] = False,
+    seconds: Annotated[float, option("S", "Time between two readings.")] = 1.0,
+    times: Annotated[int, option("N", "Number of readings; 0: no limit.")] = 0,
+    json: Annotated[bool, switch("One JSON object for each reading.", "--json")] = False,
 ) -> None:
     """Show the counters of a CXI device: sums over all processes."""
     from . import telemetry as command
@@ -424,10 +365,10 @@ def telemetry(
 
 @app.command(cls=Command)
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Show it once, with the rates of half a second.")] = False,
-    interval: Annotated[float, typer.Option(metavar="S", help="Time between two looks.")] = 1.0,
-    pid: Annotated[list[int] | None, typer.Option(metavar="PID", help="Only this process; repeated. [all]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object for each look.")] = False,
+    once: Annotated[bool, switch("Show it once, with the rates of half a second.", "--once")] = False,
+    interval: Annotated[float, option("S", "Time between two looks.")] = 1.0,
+    pid: Annotated[list[int] | None, option("PID", "Only this process; repeated. [all]")] = None,
+    json: Annotated[bool, switch("One JSON object for each look.", "--json")] = False,
 ) -> None:
     """Show what this user's processes do with Weft, live: NICs, endpoints, queues, counters, retries, flow control.
 
@@ -443,9 +384,7 @@ def top(
 def trace(
     out: Annotated[Path, typer.Argument(metavar="OUT.json", help="The timeline.", show_default=False)],
     command: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENT...]", show_default=False)],
-    records: Annotated[
-        int, typer.Option(metavar="N", help="The newest records that each process keeps, of 64 bytes.")
-    ] = 1 << 18,
+    records: Annotated[int, option("N", "The newest records that each process keeps, of 64 bytes.")] = 1 << 18,
 ) -> None:
     """Run a program, and write a timeline of what its processes do with Weft: weft trace run.json -- PROGRAM ...
 
@@ -459,7 +398,7 @@ def trace(
 
 
 @app.command(cls=Command)
-def ls(json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def ls(json: Annotated[bool, switch("One JSON object.", "--json")] = False) -> None:
     """Show the named arrays of this user: owner, shape, dtype, size, access, age, and whether they are kept.
 
     The owner is the process that shared the array; of a kept array the process that made it, which may have ended.
@@ -472,7 +411,7 @@ def ls(json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = 
 @app.command(cls=Command)
 def rm(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    json: Annotated[bool, switch("One JSON object.", "--json")] = False,
 ) -> None:
     """End kept arrays (share(keep=True)): their names go, and processes that have attached them get an error.
 
@@ -485,7 +424,7 @@ def rm(
 
 @app.command(cls=Command)
 def keep(
-    stay: Annotated[bool, typer.Option("--stay", help="Do not end when nothing is kept.")] = False,
+    stay: Annotated[bool, switch("Do not end when nothing is kept.", "--stay")] = False,
 ) -> None:
     """Keep arrays for other processes, in this terminal: the process that share(keep=True) starts on demand.
 

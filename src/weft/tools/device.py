@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ._command import Command, Group
+from ._command import Command, Group, option, switch
 from ._text import UsageError, console, parse_number, plain_table
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ _Name = Annotated[str, typer.Argument(metavar="DEVICE", help="cxi0 to cxi9.", sh
 
 
 @app.command("list", cls=Command)
-def list_(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def list_(as_json: Annotated[bool, switch("One JSON object.", "--json")] = False) -> None:
     """Show the devices: name, state, address, place in the network, users."""
     from ..providers.cxi import device, registry, resources, service
 
@@ -56,13 +56,11 @@ def _plain(one: Any) -> dict[str, Any]:
 @app.command(cls=Command)
 def add(
     name: Annotated[_Number, typer.Argument(metavar="[DEVICE]", help="Its name. [first free one]")] = None,
-    nic: Annotated[
-        _Number, typer.Option(metavar="ADDRESS", help="20 bits, for example 0x00840; or give a place:")
-    ] = None,
-    group: Annotated[_Number, typer.Option(metavar="N", help="Group of a dragonfly, 0 to 511.")] = None,
-    switch: Annotated[_Number, typer.Option(metavar="N", help="Switch: 0 to 31; in a fat tree to 16383.")] = None,
-    port: Annotated[_Number, typer.Option(metavar="N", help="Port of the switch, 0 to 63.")] = None,
-    topology: Annotated[str, typer.Option(metavar="KIND", help="dragonfly or fat-tree.")] = "dragonfly",
+    nic: Annotated[_Number, option("ADDRESS", "20 bits, for example 0x00840; or give a place:")] = None,
+    group: Annotated[_Number, option("N", "Group of a dragonfly, 0 to 511.")] = None,
+    switch: Annotated[_Number, option("N", "Switch: 0 to 31; in a fat tree to 16383.")] = None,
+    port: Annotated[_Number, option("N", "Port of the switch, 0 to 63.")] = None,
+    topology: Annotated[str, option("KIND", "dragonfly or fat-tree.")] = "dragonfly",
 ) -> None:
     """Add a device; prints its name. Without an address it gets the next free port."""
     from ..providers.cxi import device

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from ._command import Command, Group
+from ._command import Command, Group, option, switch
 from ._text import UsageError, console, plain_table
 
 PORT = 7430
@@ -27,36 +27,28 @@ app = typer.Typer(
 )
 
 _Text = str | None
-_Url = Annotated[_Text, typer.Option("--url", metavar="URL", help=f"The manager. [{_URL}, or this host's]")]
+_Url = Annotated[_Text, option("URL", f"The manager. [{_URL}, or this host's]", "--url")]
 _TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="An administrator's token. [that of `weft fm serve`]"),
+    Path | None, option("FILE", "An administrator's token. [that of `weft fm serve`]", "--token-file")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+_Json = Annotated[bool, switch("One JSON object.", "--json")]
 
 
 @app.command(cls=Command)
 def serve(
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", help="Port; 0: any that is free.", min=0, max=65535)] = PORT,
-    db: Annotated[Path | None, typer.Option(metavar="FILE", help="The database. [fm.db beside the devices]")] = None,
+    host: Annotated[str, option("ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port; 0: any that is free.", min=0, max=65535)] = PORT,
+    db: Annotated[Path | None, option("FILE", "The database. [fm.db beside the devices]")] = None,
     token_file: Annotated[
-        Path | None,
-        typer.Option("--token-file", metavar="FILE", help="Administrators' tokens, one a line. [made: fm.token]"),
+        Path | None, option("FILE", "Administrators' tokens, one a line. [made: fm.token]", "--token-file")
     ] = None,
-    cert: Annotated[Path | None, typer.Option(metavar="PEM", help="Certificate, for https.")] = None,
-    key: Annotated[Path | None, typer.Option(metavar="PEM", help="The certificate's private key.")] = None,
-    addresses: Annotated[
-        int, typer.Option(metavar="N", help="Multicast addresses of the system.", min=0, max=8192)
-    ] = 8192,
-    addresses_per_job: Annotated[
-        int, typer.Option(metavar="N", help="Multicast addresses of a job; 0: no limit.", min=0)
-    ] = 0,
-    groups_per_root: Annotated[
-        int, typer.Option(metavar="N", help="Groups of which one NIC may be the hardware root.", min=1)
-    ] = 1,
-    known_nics: Annotated[bool, typer.Option("--known-nics", help="Refuse members that are not registered.")] = False,
-    bare: Annotated[bool, typer.Option("--bare", help="Neither show nor register the devices of this host.")] = False,
+    cert: Annotated[Path | None, option("PEM", "Certificate, for https.")] = None,
+    key: Annotated[Path | None, option("PEM", "The certificate's private key.")] = None,
+    addresses: Annotated[int, option("N", "Multicast addresses of the system.", min=0, max=8192)] = 8192,
+    addresses_per_job: Annotated[int, option("N", "Multicast addresses of a job; 0: no limit.", min=0)] = 0,
+    groups_per_root: Annotated[int, option("N", "Groups of which one NIC may be the hardware root.", min=1)] = 1,
+    known_nics: Annotated[bool, switch("Refuse members that are not registered.", "--known-nics")] = False,
+    bare: Annotated[bool, switch("Neither show nor register the devices of this host.", "--bare")] = False,
 ) -> None:
     """Serve joins, launchers and a web page until Ctrl-C. Needs the extra: pip install 'weft-fabric[fm]'."""
     if (cert is None) != (key is None):

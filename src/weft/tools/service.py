@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._command import Command, Group
+from ._command import Command, Group, option, switch
 from ._text import UsageError, console, parse_number, plain_table
 
 if TYPE_CHECKING:
@@ -16,27 +16,21 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=Group, help="The services of a CXI device.", no_args_is_help=True, rich_markup_mode=None)
 
 _Many = list[str] | None
-_Device = Annotated[str, typer.Option("--device", "-d", metavar="DEVICE", help="The device.")]
+_Device = Annotated[str, option("DEVICE", "The device.", "--device", "-d")]
 _Id = Annotated[int, typer.Argument(metavar="ID", help="Number of the service.", show_default=False)]
 
 
 @app.command(cls=Command)
 def create(
     device: _Device = "cxi0",
-    uid: Annotated[_Many, typer.Option(metavar="USER", help="A member: name or number; may be repeated.")] = None,
-    gid: Annotated[_Many, typer.Option(metavar="GROUP", help="A member: name or number; may be repeated.")] = None,
-    netns: Annotated[_Many, typer.Option(metavar="INODE", help="A network namespace; may be repeated.")] = None,
-    vni: Annotated[_Many, typer.Option(metavar="N|A-B", help="A VNI or a range; may be repeated. [all]")] = None,
-    tclass: Annotated[
-        _Many, typer.Option(metavar="CLASS", help="BEST_EFFORT, LOW_LATENCY ...; repeated. [all]")
-    ] = None,
-    limit: Annotated[
-        _Many, typer.Option(metavar="KIND=MOST[:RESERVED]", help="acs, cts, eqs, ptes, txqs, tgqs, les, tles.")
-    ] = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Make it disabled.")] = False,
-    system: Annotated[
-        bool, typer.Option("--system", help="Only for explicit use: never chosen automatically.")
-    ] = False,
+    uid: Annotated[_Many, option("USER", "A member: name or number; may be repeated.")] = None,
+    gid: Annotated[_Many, option("GROUP", "A member: name or number; may be repeated.")] = None,
+    netns: Annotated[_Many, option("INODE", "A network namespace; may be repeated.")] = None,
+    vni: Annotated[_Many, option("N|A-B", "A VNI or a range; may be repeated. [all]")] = None,
+    tclass: Annotated[_Many, option("CLASS", "BEST_EFFORT, LOW_LATENCY ...; repeated. [all]")] = None,
+    limit: Annotated[_Many, option("KIND=MOST[:RESERVED]", "acs, cts, eqs, ptes, txqs, tgqs, les, tles.")] = None,
+    disabled: Annotated[bool, switch("Make it disabled.", "--disabled")] = False,
+    system: Annotated[bool, switch("Only for explicit use: never chosen automatically.", "--system")] = False,
 ) -> None:
     """Make a service; prints its id. Without a member every user may use it, without a VNI it allows all VNIs."""
     from ..providers.cxi import service
@@ -55,8 +49,8 @@ def create(
 
 @app.command("list", cls=Command)
 def list_(
-    device: Annotated[str | None, typer.Option("--device", "-d", metavar="DEVICE", help="The device. [all]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    device: Annotated[str | None, option("DEVICE", "The device. [all]", "--device", "-d")] = None,
+    as_json: Annotated[bool, switch("One JSON object a line.", "--json")] = False,
 ) -> None:
     """Show services: members, VNIs, traffic classes, users."""
     from ..providers.cxi import device as devices
@@ -88,7 +82,7 @@ def list_(
 def show(
     id: _Id,
     device: _Device = "cxi0",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, switch("One JSON object.", "--json")] = False,
 ) -> None:
     """Show a service with the limits and the use of its resources."""
     from ..providers.cxi import resources, service
