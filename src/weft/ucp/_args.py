@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from .status import Status, UcsError
+from .status import invalid
 
 
 def integer(op: str, /, **numbers: Any) -> None:
@@ -29,7 +29,7 @@ def whole(op: str, /, **numbers: Any) -> None:
     """Check that each argument is a whole number from 0 to 2**64 - 1, or None (not given)."""
     for name, value in numbers.items():
         if value is not None and not 0 <= _index(op, name, value) < 1 << 64:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {name} is {value}; it has to be 0 to 2**64 - 1")
+            raise invalid(f"{op}: {name} is {value}; it has to be 0 to 2**64 - 1")
 
 
 def _index(op: str, name: str, value: Any) -> int:

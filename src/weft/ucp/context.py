@@ -19,7 +19,7 @@ from .memh import MemHandle
 from .packed import PackedBuffer, deprecated
 from .params import MemAdviseParams, MemMapParams, Params, WorkerParams
 from .region import ACCESS_ALL
-from .status import Status, UcsError
+from .status import invalid, unsupported
 from .worker import NicEndpoint, Worker, nic_endpoint
 
 _FEATURES = Feature.RMA | Feature.AMO32 | Feature.AMO64 | Feature.WAKEUP | Feature.EXPORTED_MEMH
@@ -52,10 +52,9 @@ class Context(With, _nic.UcpContextCore):
         if params is not None:
             _args.expect("Context", "params", params, Params)
             if not params.field_mask & ParamField.FEATURES:
-                raise UcsError(
-                    Status.ERR_INVALID_PARAM,
+                raise invalid(
                     "Context: params has no features\n"
-                    "  try: field_mask=ucp.PARAM_FIELD_FEATURES, features=ucp.FEATURE_RMA",
+                    "  try: field_mask=ucp.PARAM_FIELD_FEATURES, features=ucp.FEATURE_RMA"
                 )
             _args.needed("Context", features=params.features)
             features = params.features
@@ -66,7 +65,7 @@ class Context(With, _nic.UcpContextCore):
         wanted = _FEATURES if features is None else Feature(features)
         # Numbers, because the complement of an IntFlag has only its members' bits, so that unknown bits would pass.
         if beyond := int(wanted) & ~int(_FEATURES):
-            raise UcsError(Status.ERR_UNSUPPORTED, f"Context: features {Feature(beyond)!r}: {_HINTS}")
+            raise unsupported(f"Context: features {Feature(beyond)!r}: {_HINTS}")
         self.features = wanted
         self.name = name
         nic = _process.nic()
@@ -220,10 +219,7 @@ class Context(With, _nic.UcpContextCore):
             name = params.name if mask & WorkerParamField.NAME else ""
             user_data = params.user_data if mask & WorkerParamField.USER_DATA else None
             if mask & WorkerParamField.EVENT_FD:
-                raise UcsError(
-                    Status.ERR_UNSUPPORTED,
-                    "worker_create: event_fd: a worker has its own descriptor\n  try: worker.get_efd()",
-                )
+                raise unsupported("worker_create: event_fd: a worker has its own descriptor\n  try: worker.get_efd()")
         _args.text("worker_create", name=name)
         worker = Worker(self, thread_mode, name, user_data)
         self._workers.add(worker)
@@ -254,12 +250,9 @@ class Context(With, _nic.UcpContextCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the context is closed\n  try: a new ucp.Context()")
+            raise invalid(f"{op}: the context is closed\n  try: a new ucp.Context()")
         if self._made_in != _process.generation:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
-                f"{op}: this context belongs to the parent process\n  try: a new ucp.Context() in the child",
-            )
+            raise invalid(f"{op}: this context belongs to the parent process\n  try: a new ucp.Context() in the child")
 
     def close(self) -> None:
         """Destroy the context's workers and unmap its memory (ucp_cleanup). Closing again does nothing.

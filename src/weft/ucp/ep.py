@@ -20,7 +20,7 @@ from .constants import EpCloseFlag, ErrHandlingMode
 from .packed import parse
 from .request import DONE, Request, deadline_of
 from .rkey import RemoteKey
-from .status import Status, UcsError, of
+from .status import Status, UcsError, invalid, of
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -113,7 +113,7 @@ class Endpoint(With, _nic.UcpEndpointCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the endpoint is closed\n  try: worker.ep_create(address)")
+            raise invalid(f"{op}: the endpoint is closed\n  try: worker.ep_create(address)")
         self.worker._check(op)
 
     def _on_failure(self, status: int, text: str) -> None:

@@ -16,7 +16,7 @@ from .constants import MemoryType, Prot
 from .memh import MemHandle
 from .packed import PackedBuffer
 from .request import Request
-from .status import Status, UcsError
+from .status import Status, UcsError, unsupported
 
 if TYPE_CHECKING:
     from .context import Context
@@ -90,10 +90,9 @@ class Imported(MemHandle):
 
     def _view(self) -> memoryview:
         if self._window is None:
-            raise UcsError(
-                Status.ERR_UNSUPPORTED,
+            raise unsupported(
                 f"memh: {self!r} is not mapped here: its owner registered it, or WEFT_ISOLATION is strict\n"
-                "  try: (address, length) with memh=, as the buffer of a put or get",
+                "  try: (address, length) with memh=, as the buffer of a put or get"
             )
         if not self._window.current:
             raise UcsError(
@@ -119,8 +118,7 @@ class Imported(MemHandle):
         return copy
 
     def _pack_key(self, by: str) -> PackedBuffer:
-        raise UcsError(
-            Status.ERR_UNSUPPORTED,
+        raise unsupported(
             f"{by}: {self!r} was imported: it serves only operations of this process\n"
-            "  try: a remote key that the memory's owner packs",
+            "  try: a remote key that the memory's owner packs"
         )

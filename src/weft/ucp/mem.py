@@ -17,7 +17,7 @@ from .memh import MemHandle
 from .packed import parse
 from .params import MemAdviseParams, MemMapParams
 from .region import PROT_ALL, Nothing, Region
-from .status import Status, UcsError, of
+from .status import Status, UcsError, invalid, of
 
 if TYPE_CHECKING:
     from .context import Context
@@ -168,17 +168,15 @@ def _check_range(address: int, length: int) -> None:
 
 
 def _invalid(text: str) -> UcsError:
-    return UcsError(Status.ERR_INVALID_PARAM, f"mem_map: {text}")
+    return invalid(f"mem_map: {text}")
 
 
 def belongs(context: Context, memh: MemHandle, op: str) -> None:
     """Raise UcsError (INVALID_PARAM) unless the handle is one of the context's, and mapped."""
     if not isinstance(memh, MemHandle):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {memh!r:.60} is not a memory handle")
+        raise invalid(f"{op}: {memh!r:.60} is not a memory handle")
     if memh.context is not context:
-        raise UcsError(
-            Status.ERR_INVALID_PARAM, f"{op}: {memh!r} belongs to another context\n  try: memh.context.{op}(...)"
-        )
+        raise invalid(f"{op}: {memh!r} belongs to another context\n  try: memh.context.{op}(...)")
     memh._check(op)
 
 
@@ -186,15 +184,12 @@ def advise(memh: MemHandle, params: MemAdviseParams) -> None:
     """ucp_mem_advise."""
     _args.expect("mem_advise", "params", params, MemAdviseParams)
     if params.field_mask & 7 != 7:
-        raise UcsError(Status.ERR_INVALID_PARAM, "mem_advise: address, length and advice are mandatory, all three")
+        raise invalid("mem_advise: address, length and advice are mandatory, all three")
     _args.needed("mem_advise", address=params.address, length=params.length, advice=params.advice)
     at = params.address - memh.address
     if at < 0 or params.length < 0 or at + params.length > memh.length:
-        raise UcsError(
-            Status.ERR_INVALID_PARAM,
-            f"mem_advise: {params.length} B at {params.address:#x} do not lie within {memh!r}",
-        )
+        raise invalid(f"mem_advise: {params.length} B at {params.address:#x} do not lie within {memh!r}")
     if params.advice not in (0, 1):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"mem_advise: {params.advice} is not MADV_NORMAL or MADV_WILLNEED")
+        raise invalid(f"mem_advise: {params.advice} is not MADV_NORMAL or MADV_WILLNEED")
     if params.advice == 1 and params.length:
         memh._populate(params.address, params.length)

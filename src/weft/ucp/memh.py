@@ -13,7 +13,7 @@ from . import _args
 from .constants import MemAttrField, MemhPackFlag, MemhPackParamField, MemoryType, Prot
 from .packed import PackedBuffer
 from .params import MemAttr, MemhPackParams
-from .status import Status, UcsError, of
+from .status import invalid, of, unsupported
 
 if TYPE_CHECKING:
     from .context import Context
@@ -112,9 +112,8 @@ class MemHandle(With):
         """The memory as bytes. Raises UcsError (UNSUPPORTED) for device memory."""
         self._check("memory")
         if self.memory_type != MemoryType.HOST:
-            raise UcsError(
-                Status.ERR_UNSUPPORTED,
-                f"memory: {self!r} is device memory, which the CPU cannot access\n  try: ep.get_nbx into host memory",
+            raise unsupported(
+                f"memory: {self!r} is device memory, which the CPU cannot access\n  try: ep.get_nbx into host memory"
             )
         return self._view()
 
@@ -130,10 +129,9 @@ class MemHandle(With):
         except TypeError:
             raise TypeError(f"array: dtype {dtype!r:.60} and shape {shape!r:.60} describe no array") from None
         except (ValueError, OverflowError, ZeroDivisionError):
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
+            raise invalid(
                 f"array: an array of dtype {dtype!r:.60} and shape {shape!r:.60} does not fit {self!r}\n"
-                "  try: a dtype without Python objects, and a shape of no more bytes than the memory has",
+                "  try: a dtype without Python objects, and a shape of no more bytes than the memory has"
             ) from None
 
     @property
@@ -144,7 +142,7 @@ class MemHandle(With):
         Raises UcsError (INVALID_PARAM) if peers have no rights to the memory, or the memory has no bytes.
         """
         self._check("fi_key")
-        raise UcsError(Status.ERR_INVALID_PARAM, f"fi_key: peers cannot reach {self!r}")
+        raise invalid(f"fi_key: peers cannot reach {self!r}")
 
     def __len__(self) -> int:
         return self.length
@@ -161,16 +159,12 @@ class MemHandle(With):
 
     def _check(self, op: str) -> None:
         if self.unmapped:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
-                f"{op}: {self!r} was unmapped: a handle is void after mem_unmap\n  try: context.mem_map(...)",
-            )
+            raise invalid(f"{op}: {self!r} was unmapped: a handle is void after mem_unmap\n  try: context.mem_map(...)")
         self.context._check(op)
 
     def _pack_export(self) -> PackedBuffer:
-        raise UcsError(
-            Status.ERR_UNSUPPORTED,
-            f"memh_pack: EXPORT: {self!r} belongs to another process\n  try: export the memory in its owner",
+        raise unsupported(
+            f"memh_pack: EXPORT: {self!r} belongs to another process\n  try: export the memory in its owner"
         )
 
     def _populate(self, address: int, length: int) -> None:
@@ -185,16 +179,13 @@ class MemHandle(With):
         """
         self._check("memh")
         if self.context is not context:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
+            raise invalid(
                 f"memh: {self!r} was mapped by another context than the worker's\n"
-                "  try: context.mem_map(...) of the context that made the worker",
+                "  try: context.mem_map(...) of the context that made the worker"
             )
         right = Prot.LOCAL_WRITE if writes else Prot.LOCAL_READ
         if not self.prot & right:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM, f"memh: {self!r} does not grant {right.name}\n  try: map it with the right"
-            )
+            raise invalid(f"memh: {self!r} does not grant {right.name}\n  try: map it with the right")
         if isinstance(buffer, _nic.MrSlice):
             address, nbytes = buffer.address, len(buffer)
         else:
@@ -205,10 +196,9 @@ class MemHandle(With):
             address, nbytes = info.address, info.nbytes
         at = address - self.address
         if at < 0 or at + nbytes > self.length:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
+            raise invalid(
                 f"memh: the buffer, {nbytes} B at {address:#x}, does not lie in {self!r}\n"
-                "  try: the handle of the memory that contains the buffer, or no handle",
+                "  try: the handle of the memory that contains the buffer, or no handle"
             )
         return self._part(buffer, at, nbytes, writes)
 

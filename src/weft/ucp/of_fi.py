@@ -10,7 +10,7 @@ from .constants import MemoryType, Prot
 from .memh import MemHandle
 from .packed import PackedBuffer
 from .region import ACCESS_OF
-from .status import Status, UcsError
+from .status import invalid
 
 
 def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> PackedBuffer:
@@ -31,10 +31,9 @@ def pack_region(region: _nic.MemoryRegionCore, endpoint: _nic.EndpointCore) -> P
     _expect_endpoint("pack_region", endpoint)
     remote = region.access & ACCESS_OF[Prot.REMOTE_READ | Prot.REMOTE_WRITE]
     if region.state != "enabled" or not remote:
-        raise UcsError(
-            Status.ERR_INVALID_PARAM,
+        raise invalid(
             f"pack_region: the region is {region.state if remote else 'not for peers'}\n"
-            "  try: an enabled region with REMOTE_READ or REMOTE_WRITE",
+            "  try: an enabled region with REMOTE_READ or REMOTE_WRITE"
         )
     kind = MemoryType.HOST if region.iface == 0 else placement.type_of(region.address)
     return PackedBuffer(_keys.of_region(region, endpoint, int(kind)).pack(), "ucp_memh_pack")

@@ -11,7 +11,7 @@ from typing import Any
 from .. import _keys
 from . import _args
 from .params import MemhBufferReleaseParams
-from .status import Status, UcsError
+from .status import invalid
 
 _KINDS = {_keys.ADDRESS: "an address", _keys.KEY: "a remote key", _keys.EXPORT: "an exported handle"}
 
@@ -60,30 +60,26 @@ def rkey_buffer_release(buffer: PackedBuffer) -> None:
 def release(buffer: object, by: str, op: str) -> None:
     """Mark a buffer that `by` made as released; UcsError (INVALID_PARAM) for anything else, and the second time."""
     if not isinstance(buffer, PackedBuffer) or buffer._by != by:
-        raise UcsError(
-            Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} was not made by {by}\n  try: the object that {by} returned"
-        )
+        raise invalid(f"{op}: {buffer!r:.60} was not made by {by}\n  try: the object that {by} returned")
     if buffer._released:
-        raise UcsError(
-            Status.ERR_INVALID_PARAM, f"{op}: the buffer was released already\n  try: release each buffer once"
-        )
+        raise invalid(f"{op}: the buffer was released already\n  try: release each buffer once")
     buffer._released = True
 
 
 def parse(buffer: Any, kinds: tuple[int, ...], op: str, what: str) -> _keys.Packed:
     """The contents of a packed buffer. Raises UcsError (INVALID_PARAM), naming the fault of the buffer."""
     if isinstance(buffer, PackedBuffer) and buffer._released:
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer was released\n  try: pack the handle again")
+        raise invalid(f"{op}: the buffer was released\n  try: pack the handle again")
     try:
         data = buffer if isinstance(buffer, bytes) else bytes(memoryview(buffer))
     except (TypeError, ValueError, BufferError):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: {buffer!r:.60} is no {what}: bytes are needed") from None
+        raise invalid(f"{op}: {buffer!r:.60} is no {what}: bytes are needed") from None
     try:
         found = _keys.Packed.parse(data)
         if found.kind not in kinds:
             raise ValueError(f"it is {_KINDS.get(found.kind, f'of unknown kind {found.kind}')}")
     except ValueError as reason:
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the buffer is no {what}: {reason}") from None
+        raise invalid(f"{op}: the buffer is no {what}: {reason}") from None
     return found
 
 

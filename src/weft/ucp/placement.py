@@ -17,7 +17,7 @@ from .. import _nic, _process, buffers, errors
 from ..flags import HmemIface
 from ..memory import hmem
 from .constants import MemoryType
-from .status import Status, UcsError, of
+from .status import Status, UcsError, of, unsupported
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 _TYPES = {
@@ -83,7 +83,7 @@ class DeviceAllocated(Allocated):
         self.method = iface.name.removeprefix("HMEM_").lower()
 
     def view(self) -> memoryview:
-        raise UcsError(Status.ERR_UNSUPPORTED, "the CPU cannot access device memory")
+        raise unsupported("the CPU cannot access device memory")
 
     def free(self) -> None:
         self.buffer = None

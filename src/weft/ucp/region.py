@@ -16,7 +16,7 @@ from .constants import MemoryType, Prot
 from .memh import MemHandle
 from .packed import PackedBuffer
 from .params import MemMapParams
-from .status import Status, UcsError, of
+from .status import invalid, of, unsupported
 
 if TYPE_CHECKING:
     from .context import Context
@@ -100,9 +100,8 @@ class Region(_nic.MemoryRegionCore, MemHandle):
     def fi_key(self) -> tuple[int, int]:
         self._check("fi_key")
         if not self.prot & (Prot.REMOTE_READ | Prot.REMOTE_WRITE):
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
-                f"fi_key: {self!r} gives peers no rights\n  try: map it with MEM_MAP_PROT_REMOTE_READ or REMOTE_WRITE",
+            raise invalid(
+                f"fi_key: {self!r} gives peers no rights\n  try: map it with MEM_MAP_PROT_REMOTE_READ or REMOTE_WRITE"
             )
         return self.key, self.base
 
@@ -126,10 +125,9 @@ class Region(_nic.MemoryRegionCore, MemHandle):
 
     def _pack_export(self) -> PackedBuffer:
         if not self.prot & Prot.REMOTE_READ:
-            raise UcsError(
-                Status.ERR_UNSUPPORTED,
+            raise unsupported(
                 f"memh_pack: EXPORT: {self!r} may not be read by peers, so no process may import it\n"
-                "  try: map it with MEM_MAP_PROT_REMOTE_READ (and REMOTE_WRITE)",
+                "  try: map it with MEM_MAP_PROT_REMOTE_READ (and REMOTE_WRITE)"
             )
         return PackedBuffer(self._packed(_keys.EXPORT, self.context._export_place()).pack(), "ucp_memh_pack")
 

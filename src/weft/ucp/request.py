@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from .. import _nic
-from .status import Status, UcsError, status_string
+from .status import Status, UcsError, invalid, status_string
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -26,7 +26,7 @@ def deadline_of(timeout: Any, op: str) -> float | None:
     if isinstance(timeout, int) and timeout.bit_length() > 1000:
         timeout = math.copysign(math.inf, timeout)
     if math.isnan(timeout):
-        raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: timeout is nan\n  try: seconds, or None to wait forever")
+        raise invalid(f"{op}: timeout is nan\n  try: seconds, or None to wait forever")
     return time.monotonic() + float(timeout)
 
 

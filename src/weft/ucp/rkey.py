@@ -12,7 +12,7 @@ from .. import _keys, _nic
 from .._with import With
 from . import _args
 from .constants import MemoryType, Prot
-from .status import Status, UcsError
+from .status import Status, UcsError, invalid
 
 if TYPE_CHECKING:
     from .ep import Endpoint
@@ -93,7 +93,7 @@ class RemoteKey(With, _nic.UcpRkeyCore):
         Source: UCP, "ucp_rkey_destroy".
         """
         if self.destroyed:
-            raise UcsError(Status.ERR_INVALID_PARAM, "rkey_destroy: the key was destroyed already")
+            raise invalid("rkey_destroy: the key was destroyed already")
         if self.in_flight:
             raise UcsError(
                 Status.ERR_BUSY,
@@ -110,9 +110,7 @@ class RemoteKey(With, _nic.UcpRkeyCore):
 
     def _check(self, op: str, raddr: int, length: int) -> None:
         if self.destroyed:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM, f"{op}: the remote key was destroyed\n  try: ep.rkey_unpack(buffer)"
-            )
+            raise invalid(f"{op}: the remote key was destroyed\n  try: ep.rkey_unpack(buffer)")
         _args.needed(op, raddr=raddr, length=length)
         at = raddr - self.address
         if not (0 <= at < self.length and 0 <= length <= self.length - at):

@@ -128,6 +128,16 @@ class UcsError(OSError):
         return type(self), (int(self.status), self.message)
 
 
+def invalid(message: str) -> UcsError:
+    """The error of an argument, or of an object in a state, that the call does not take: ERR_INVALID_PARAM."""
+    return UcsError(Status.ERR_INVALID_PARAM, message)
+
+
+def unsupported(message: str) -> UcsError:
+    """The error of what Weft does not do: ERR_UNSUPPORTED."""
+    return UcsError(Status.ERR_UNSUPPORTED, message)
+
+
 # Errors of the NIC and of the shared helpers, which use libfabric's codes.
 _OF_FABRIC: dict[int, Status] = {
     Errno.ENOMEM: Status.ERR_NO_MEMORY,

@@ -21,7 +21,7 @@ from .packed import PackedBuffer, parse, release
 from .params import EpParams, RkeyCompareParams
 from .request import Request, deadline_of
 from .rkey import RemoteKey
-from .status import Status, UcsError, of
+from .status import invalid, of, unsupported
 
 if TYPE_CHECKING:
     from .context import Context
@@ -80,9 +80,8 @@ class Worker(With, _nic.UcpWorkerCore):
         try:
             self.thread_mode = ThreadMode(thread_mode)
         except ValueError:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
-                f"worker_create: no thread mode {thread_mode}\n  rule: THREAD_MODE_SINGLE, SERIALIZED or MULTI",
+            raise invalid(
+                f"worker_create: no thread mode {thread_mode}\n  rule: THREAD_MODE_SINGLE, SERIALIZED or MULTI"
             ) from None
         self._made_in = _process.generation
         self._endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
@@ -151,11 +150,10 @@ class Worker(With, _nic.UcpWorkerCore):
         if isinstance(params, EpParams):
             _args.expect("ep_create", "params", params, EpParams)
             mask = params.field_mask
-            unsupported = EpParamField.SOCK_ADDR | EpParamField.CONN_REQUEST | EpParamField.LOCAL_SOCK_ADDR
-            if mask & unsupported:
-                raise UcsError(
-                    Status.ERR_UNSUPPORTED,
-                    "ep_create: Weft's endpoints are made from worker addresses\n  try: EP_PARAM_FIELD_REMOTE_ADDRESS",
+            beyond = EpParamField.SOCK_ADDR | EpParamField.CONN_REQUEST | EpParamField.LOCAL_SOCK_ADDR
+            if mask & beyond:
+                raise unsupported(
+                    "ep_create: Weft's endpoints are made from worker addresses\n  try: EP_PARAM_FIELD_REMOTE_ADDRESS"
                 )
             address = params.address if mask & EpParamField.REMOTE_ADDRESS else None
             err_mode = params.err_mode if mask & EpParamField.ERR_HANDLING_MODE else ErrHandlingMode.NONE
@@ -171,14 +169,11 @@ class Worker(With, _nic.UcpWorkerCore):
         try:
             err_mode = ErrHandlingMode(err_mode)
         except ValueError:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
-                f"ep_create: there is no err_mode {err_mode!r:.60}\n  rule: ERR_HANDLING_MODE_NONE or PEER",
+            raise invalid(
+                f"ep_create: there is no err_mode {err_mode!r:.60}\n  rule: ERR_HANDLING_MODE_NONE or PEER"
             ) from None
         if address is None:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM, "ep_create: no address was given\n  try: the peer's worker.address"
-            )
+            raise invalid("ep_create: no address was given\n  try: the peer's worker.address")
         return self._endpoint_to(
             parse(address, (_keys.ADDRESS,), "ep_create", "worker address"), err_mode, err_handler, user_data, name
         )
@@ -209,12 +204,9 @@ class Worker(With, _nic.UcpWorkerCore):
         """Cancel an operation that has not begun (ucp_request_cancel): CANCELED. An operation under way continues."""
         self._check("request_cancel")
         if not isinstance(request, Request):
-            raise UcsError(Status.ERR_INVALID_PARAM, f"request_cancel: {request!r:.60} is not a request")
+            raise invalid(f"request_cancel: {request!r:.60} is not a request")
         if request and request.worker is not self:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
-                "request_cancel: the request is of another worker\n  try: request.cancel()",
-            )
+            raise invalid("request_cancel: the request is of another worker\n  try: request.cancel()")
         if request.ended or self.cancel_flush(request):
             return
         try:
@@ -236,15 +228,13 @@ class Worker(With, _nic.UcpWorkerCore):
         if params is not None:
             _args.expect("rkey_compare", "params", params, RkeyCompareParams)
         if params is not None and params.field_mask:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM, f"rkey_compare: field_mask is {params.field_mask:#x}; it has to be 0"
-            )
+            raise invalid(f"rkey_compare: field_mask is {params.field_mask:#x}; it has to be 0")
         key: Any
         for key in (rkey1, rkey2):
             if not isinstance(key, RemoteKey) or key.endpoint.worker is not self:
-                raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r:.80} is not a key of this worker")
+                raise invalid(f"rkey_compare: {key!r:.80} is not a key of this worker")
             if key.destroyed:
-                raise UcsError(Status.ERR_INVALID_PARAM, f"rkey_compare: {key!r} was destroyed")
+                raise invalid(f"rkey_compare: {key!r} was destroyed")
         one, two = rkey1._order(), rkey2._order()
         return (one > two) - (one < two)
 
@@ -253,10 +243,9 @@ class Worker(With, _nic.UcpWorkerCore):
     def _need_wakeup(self, op: str) -> None:
         self._check(op)
         if not self.context.features & Feature.WAKEUP:
-            raise UcsError(
-                Status.ERR_INVALID_PARAM,
+            raise invalid(
                 f"{op}: the context was made without the feature WAKEUP\n"
-                "  try: Context(features=... | ucp.FEATURE_WAKEUP)",
+                "  try: Context(features=... | ucp.FEATURE_WAKEUP)"
             )
 
     def get_efd(self) -> int:
@@ -341,7 +330,7 @@ class Worker(With, _nic.UcpWorkerCore):
 
     def _check(self, op: str) -> None:
         if self._closed:
-            raise UcsError(Status.ERR_INVALID_PARAM, f"{op}: the worker is destroyed\n  try: context.worker_create()")
+            raise invalid(f"{op}: the worker is destroyed\n  try: context.worker_create()")
         self.context._check(op)
 
     def close(self) -> None:
