@@ -1,4 +1,4 @@
-"""A provider's decisions, as data and protocols; nothing here acts.
+"""A provider's decisions, as data and protocols.
 
 The calls of `weft.fi` ask these objects. A `Provider` makes getinfo's offers and opens domains. Its `DomainPolicy`
 has the rules of one opened domain (keys, regions, queues, vectors, the domain's identity), and an `EndpointPolicy` the
@@ -7,7 +7,8 @@ opened (`nic_config`).
 
 If another provider might answer a refusal differently, the refusal has a name (rules.py).
 
-`weft.providers.base` implements all protocols with the man pages' answers, for providers that differ in some of them.
+The members with a value or a body are the answers of most providers, who take nothing and restrict nothing.
+`weft.providers.base` implements the other members with the man pages' answers, for providers that differ in some.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class AddressCodec(Protocol):
 
 
 # ---- the protocols ---------------------------------------------------------------------------------------------------
+# A body of `return` alone does nothing; without the statement mypy takes a method for one that each class implements.
 
 
 class Asked(NamedTuple):
@@ -291,15 +293,15 @@ class EndpointPolicy(Extensions, Protocol):
     address: Address
     credential: Credential
     options: Mapping[int, Option]
-    binds: BindRules
-    data_writes: bool
-    messages: _nic.MessageConfig | None
-    no_messages: str
-    cancels: bool
-    triggers: bool
-    inject_context: bool
-    call_flags: int
-    op_rules: _nic.OpRules | None
+    binds: BindRules = BindRules()
+    data_writes: bool = True
+    messages: _nic.MessageConfig | None = _nic.MessageConfig()
+    no_messages: str = "this provider has no messages"
+    cancels: bool = True
+    triggers: bool = True
+    inject_context: bool = False
+    call_flags: int = 0
+    op_rules: _nic.OpRules | None = None
 
     @property
     def lane(self) -> tuple[int, int]: ...
@@ -313,16 +315,19 @@ class EndpointPolicy(Extensions, Protocol):
 
     def enabling(self, ep: _nic.EndpointCore) -> None:
         """The endpoint is about to be enabled: set the values that apply from then on."""
+        return
 
     def make_room(self, missing: errors.NoSpace) -> None:
         """The NIC lacks resources to enable the endpoint: make them available, or raise the refusal."""
+        raise missing
 
     def close(self) -> None:
         """Return the endpoint's resources: it is closed, or enabling failed and may be repeated."""
+        return
 
     def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
         """How the endpoint at `own` joins a group of `count` members; comm_key: of its set. Raises the refusal."""
-        ...
+        return GroupPlan()
 
     def op_flags(self, side: int, flags: int) -> int:
         """The default flags of operations after FI_SETOPSFLAG, or of a new alias. Raises the refusal.
@@ -333,8 +338,9 @@ class EndpointPolicy(Extensions, Protocol):
         ...
 
     def alias(self) -> EndpointPolicy:
-        """The policy of a new alias: a copy of this policy, which then changes independently (fi_ep_alias)."""
-        ...
+        """The policy of a new alias: a copy, which then changes independently (fi_ep_alias); this one, if none of it
+        can change."""
+        return self
 
 
 class CounterPolicy(Extensions, Protocol):
@@ -342,6 +348,7 @@ class CounterPolicy(Extensions, Protocol):
 
     def close(self) -> None:
         """Return the counter's resources."""
+        return
 
 
 class DomainPolicy(Extensions, Protocol):
@@ -363,8 +370,8 @@ class DomainPolicy(Extensions, Protocol):
         text: A part of the domain's repr, after its name; "": none.
     """
 
-    query_flags: int
-    text: str
+    query_flags: int = 0
+    text: str = ""
     nic: _nic.Nic
     source: Address
     credential: Credential
@@ -383,6 +390,7 @@ class DomainPolicy(Extensions, Protocol):
 
     def opened(self, domain: _nic.DomainCore) -> None:
         """The domain is open; `domain` is the NIC's object, which lists its regions. Must not raise."""
+        return
 
     def credential_of(self, key: bytes) -> Credential:
         """Understand an authorization key. Raises InvalidArgument, saying what a key looks like."""
@@ -390,9 +398,11 @@ class DomainPolicy(Extensions, Protocol):
 
     def take_queue(self) -> None:
         """Take the resources of a new completion queue. Raises the refusal."""
+        return
 
     def give_queue(self) -> None:
         """The reverse of `take_queue`: the queue is closed."""
+        return
 
     def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
         """(most elements of a call, bytes of an element); (0, size) if the operation does not exist.
@@ -401,7 +411,7 @@ class DomainPolicy(Extensions, Protocol):
             family: 0 base, 1 fetch, 2 compare.
             flags: The flags of the call that are in `query_flags`.
         """
-        ...
+        return _nic.atomic_valid(datatype, op, family)
 
     def collective(self, coll: int, op: int, datatype: int) -> CollectiveLimit | None:
         """The limits of a collective (fi.BARRIER ...); None: it is not supported. Unknown numbers may be given."""
@@ -413,7 +423,7 @@ class DomainPolicy(Extensions, Protocol):
 
     def key_of(self, credential: Credential) -> bytes:
         """An authorization key in the form of fi_av_lookup_auth_key."""
-        ...
+        return credential.raw
 
     def peer(self, address: Address, vni: int | None) -> Address:
         """The NIC's address of a peer for this domain.
@@ -431,11 +441,11 @@ class DomainPolicy(Extensions, Protocol):
 
         Called when an error entry is read. Parts of a vectored call use only `statuses`.
         """
-        ...
+        return self.statuses[failed.status]
 
     def described(self, cq: Any, entry: Any) -> Any:
         """The CqErrEntry of a failed operation, with what only the provider can say of it."""
-        ...
+        return entry
 
     def explain_error(self, cq: Any, prov_errno: int, err_data: object) -> str:
         """The text of a provider error number of a queue (fi_cq_strerror)."""
@@ -443,7 +453,7 @@ class DomainPolicy(Extensions, Protocol):
 
     def region(self, region: RegionFacts) -> RegionPolicy | None:
         """The policy of a new region, called under `RegionRules.asked`. Raises the refusal."""
-        ...
+        return None
 
     def region_takes(self) -> _nic.RegionTakes | None:
         """The resources that the domain's regions take, as data; called once, under `RegionRules.asked`.
@@ -453,7 +463,7 @@ class DomainPolicy(Extensions, Protocol):
         if the policy makes keys without setting a form, for every region that is enabled. None: `region` is called for
         every region.
         """
-        ...
+        return None
 
     def endpoint(self, info: Info) -> EndpointPolicy:
         """Open an endpoint: take its resources, decide its address and key. Raises the refusal."""
@@ -465,7 +475,7 @@ class DomainPolicy(Extensions, Protocol):
 
     def refuses_work(self, ep: EndpointPolicy) -> str:
         """Why deferred work has no operations of the endpoint; "": it has."""
-        ...
+        return ""
 
     def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
         """Queue deferred work by queue(may_wait), or raise the refusal.
@@ -473,12 +483,12 @@ class DomainPolicy(Extensions, Protocol):
         Args:
             queue: Called as queue(may_wait); returns "armed", "waits", "full", or None for a receive that was posted at
                 once. may_wait: the work waits if the service has no free entry; otherwise nothing is queued then.
-
-        `queue` returns "armed", "waits", "full", or None for a receive that was posted at once.
         """
+        queue(True)
 
     def close(self) -> None:
         """Return the domain's resources."""
+        return
 
 
 class Provider(Extensions, Protocol):
@@ -502,13 +512,13 @@ class Provider(Extensions, Protocol):
     version: int
     addresses: AddressCodec
     refusals: Refusals
-    auth_key_size: int
-    max_ep_auth_key: int
+    auth_key_size: int = 2
+    max_ep_auth_key: int = _nic.limits().region_vni_count  # a region admits all keys of its vector
     queues: QueueRules
     vectors: VectorRules
-    trywaits: frozenset[str]
-    fabric_class: type | None
-    nothing: str
+    trywaits: frozenset[str] = frozenset({"cq", "cntr", "eq"})
+    fabric_class: type | None = None
+    nothing: str = "it has no device here"
 
     def offers(self, asked: Asked) -> list[Offer]:
         """The offers for getinfo, best first."""
@@ -552,10 +562,11 @@ class Provider(Extensions, Protocol):
         Args:
             no: Called with the fields of a Rejection.
         """
+        return
 
     def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:
         """Which of its candidates getinfo returns, and in which order."""
-        ...
+        return candidates
 
     def key_size(self, mr_mode: int) -> int:
         """domain_attr.mr_key_size under an mr_mode."""
@@ -578,4 +589,4 @@ class Provider(Extensions, Protocol):
 
         Rows of: variable, value in force, "environment" or "default", valid values, meaning, effect.
         """
-        ...
+        return ()

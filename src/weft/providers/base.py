@@ -7,7 +7,7 @@ A provider derives from `BaseProvider`, defines its offers and the form of its a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ from .. import _nic, _process, errors
 from ..fi.attrs import LIBRARY_VERSION, FabricAttr, Info
 from ..fi.auth_key import keys_in_force, keys_of_vector
 from ..fi.match import negotiate_mr_mode
-from ..fi.offer import Candidate, No, Offer
+from ..fi.offer import Offer
 from ..fi.policy import (
     CM_DATA_SIZE,
     Address,
@@ -27,20 +27,17 @@ from ..fi.policy import (
     DomainPolicy,
     EndpointPolicy,
     EndpointState,
-    Failure,
-    GroupPlan,
-    RegionPolicy,
+    Extensions,
+    Provider,
     StatusMap,
     man_page_statuses,
 )
 from ..fi.policy_rules import (
-    BindRules,
     CommandRules,
     CounterRules,
     KeyRules,
     Option,
     QueueRules,
-    RegionFacts,
     RegionRules,
     VectorRules,
 )
@@ -74,7 +71,7 @@ PAYLOAD_BYTES = 32
 _SIZED = frozenset(one for one in Datatype if one != Datatype.VOID)
 
 
-class _Unknown:
+class _Unknown(Extensions):
     """The extension calls of a provider without its own commands, calls and values: all refuse."""
 
     refusals: Refusals
@@ -130,21 +127,12 @@ class _Unknown:
         return f"\n{self.advice[op]}" if op in self.advice else ""
 
 
-class BaseEndpoint(_Unknown):
+class BaseEndpoint(_Unknown, EndpointPolicy):
     """The policy of one endpoint: `EndpointPolicy` with the man pages' answers."""
 
     pids = PIDS
-    binds = BindRules()
-    data_writes = True
-    messages: _nic.MessageConfig | None = _nic.MessageConfig()
-    no_messages = "this provider has no messages"
-    cancels = True
-    triggers = True
-    call_flags = 0
-    op_rules: _nic.OpRules | None = None  # the rules of calls; None: all that the NIC supports
     holds_more = False  # operations with FI_MORE wait for the next one without it
     traffic: _nic.TrafficRules | None = None  # the packet formats that telemetry counts; None: not counted
-    inject_context = False  # the entry of a failed inject call has the endpoint's context
     fence_covers_all = False  # FI_FENCE waits for operations to every peer, not only to its own
     accelerated = False  # collectives as on Slingshot: its operators, accumulators and errors
     close_drops = False  # operations under way at close() have no entries; otherwise they end as canceled
@@ -255,10 +243,6 @@ class BaseEndpoint(_Unknown):
         )
         return config
 
-    def group(self, own: Address, comm_key: bytes | None, count: int) -> GroupPlan:
-        """A group without a multicast address."""
-        return GroupPlan()
-
     def check_enable(self, state: EndpointState) -> None:
         """An address vector, and a completion queue for each direction that the endpoint has, fi_endpoint(3)."""
         if not state.has_av and not state.connected:
@@ -276,16 +260,6 @@ class BaseEndpoint(_Unknown):
                 "ep.enable: no completion queue is bound for RECV\n  try: ep.bind(cq, fi.TRANSMIT | fi.RECV)",
             )
 
-    def enabling(self, ep: _nic.EndpointCore) -> None:
-        """Does nothing."""
-
-    def make_room(self, missing: errors.NoSpace) -> None:
-        """There is nothing to make available."""
-        raise missing
-
-    def close(self) -> None:
-        """Nothing was taken."""
-
     def op_flags(self, side: int, flags: int) -> int:
         """The flags, if the offer has them."""
         part = "tx_attr" if side == Flag.TRANSMIT else "rx_attr"
@@ -296,10 +270,6 @@ class BaseEndpoint(_Unknown):
                 f"ep: op_flags {Flag(flags & ~known)!s}; this provider has {Flag(known)!s} for {Flag(side)!s}",
             )
         return flags
-
-    def alias(self) -> EndpointPolicy:
-        """The same policy, because an alias cannot change it."""
-        return self
 
 
 _Read = Callable[[Info], int]
@@ -332,7 +302,7 @@ _OPTIONS: dict[Opt, _Read] = {
 }
 
 
-class BaseCounter(_Unknown):
+class BaseCounter(_Unknown, CounterPolicy):
     """The policy of one counter: `CounterPolicy` with the man pages' answers."""
 
     def __init__(self, domain: BaseDomain) -> None:
@@ -342,16 +312,11 @@ class BaseCounter(_Unknown):
         self.advice = domain.advice
         self.numbers = domain.numbers
 
-    def close(self) -> None:
-        """Nothing was taken."""
 
-
-class BaseDomain(_Unknown):
+class BaseDomain(_Unknown, DomainPolicy):
     """The policy of one domain: `DomainPolicy` with the man pages' answers."""
 
     endpoint_class: type[BaseEndpoint] = BaseEndpoint
-    text = ""
-    query_flags = 0
     counter_class: type[BaseCounter] = BaseCounter
     work = _nic.WorkRules()
 
@@ -383,27 +348,6 @@ class BaseDomain(_Unknown):
         """The decoded authorization key."""
         return self.provider.credential_of(key)
 
-    def opened(self, domain: _nic.DomainCore) -> None:
-        """Does nothing."""
-
-    def take_queue(self) -> None:
-        """Does nothing: a queue needs only memory."""
-
-    def give_queue(self) -> None:
-        """Nothing was taken."""
-
-    def refuses_work(self, ep: EndpointPolicy) -> str:
-        """Deferred work has operations of every endpoint."""
-        return ""
-
-    def queue_work(self, domain: _nic.DomainCore, queue: Callable[[bool], str | None]) -> None:
-        """Queues: there are any number of entries."""
-        queue(True)
-
-    def atomic_limit(self, datatype: int, op: int, family: int, flags: int) -> tuple[int, int]:
-        """The NIC's limits."""
-        return _nic.atomic_valid(datatype, op, family)
-
     def collective(self, coll: int, op: int, datatype: int) -> CollectiveLimit | None:
         """The barrier, broadcasts of any datatype, and reductions by every operator that the atomics have for it."""
         if coll == CollectiveOp.BARRIER:
@@ -419,10 +363,6 @@ class BaseDomain(_Unknown):
     def operator_name(self, op: int) -> str:
         """The name of enum fi_op, or the number."""
         return str(Op(op)) if op in set(Op) else str(op)
-
-    def key_of(self, credential: Credential) -> bytes:
-        """The inserted bytes."""
-        return credential.raw
 
     @property
     def desc_ignored(self) -> bool:
@@ -462,25 +402,9 @@ class BaseDomain(_Unknown):
             )
         return address
 
-    def outcome(self, failed: Failure) -> tuple[int, int]:
-        """The entry of `statuses`."""
-        return self.statuses[failed.status]
-
-    def described(self, cq: Any, entry: Any) -> Any:
-        """The entry: the NIC has said everything."""
-        return entry
-
     def explain_error(self, cq: Any, prov_errno: int, err_data: object) -> str:
         """The provider's text."""
         return self.provider.explain_error(prov_errno, err_data)
-
-    def region(self, region: RegionFacts) -> RegionPolicy | None:
-        """None: no policy for single regions."""
-        return None
-
-    def region_takes(self) -> _nic.RegionTakes | None:
-        """None: regions take no resources as data."""
-        return None
 
     def endpoint(self, info: Info) -> EndpointPolicy:
         """An endpoint of the domain."""
@@ -490,11 +414,8 @@ class BaseDomain(_Unknown):
         """A counter of the domain."""
         return self.counter_class(self)
 
-    def close(self) -> None:
-        """Nothing was taken."""
 
-
-class BaseProvider(_Unknown):
+class BaseProvider(_Unknown, Provider):
     """`Provider` with the man pages' answers; a provider adds `offers` and `resolve`, and overrides others."""
 
     name = ""
@@ -508,11 +429,6 @@ class BaseProvider(_Unknown):
     counters = CounterRules()
     vectors = VectorRules()
     statuses: StatusMap = man_page_statuses()
-    auth_key_size = 2
-    max_ep_auth_key = _nic.limits().region_vni_count  # a region admits all keys of its vector
-    trywaits = frozenset({"cq", "cntr", "eq"})
-    fabric_class: type | None = None
-    nothing = "it has no device here"
     domain_class: type[BaseDomain] = BaseDomain
 
     def nic(self) -> _nic.Nic:
@@ -538,13 +454,6 @@ class BaseProvider(_Unknown):
     def mr_mode(self, required: MrMode, caps: int, asked: MrMode, mode: int, version: int) -> MrMode | str:
         """fi_mr(3)'s rule."""
         return negotiate_mr_mode(required, asked, mode, version)
-
-    def meets(self, offer: Offer, asked: Asked, info: Info, no: No) -> None:
-        """Does nothing: only the common rules apply."""
-
-    def select(self, candidates: list[Candidate], asked: Asked) -> list[Candidate]:
-        """All candidates, in the order of the offers."""
-        return candidates
 
     def key_size(self, mr_mode: int) -> int:
         """domain_attr.mr_key_size under an mr_mode."""
@@ -573,7 +482,3 @@ class BaseProvider(_Unknown):
             if prov == prov_errno:
                 return errors.strerror(err) if err != Errno.SUCCESS else "no provider error"
         return f"unknown provider error {prov_errno}"
-
-    def environment(self) -> Sequence[tuple[str, str, str, str, str, str]]:
-        """No variables; `weft.settings` has the variables of all providers."""
-        return ()
