@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from .. import _process, errors
 from .._with import With
+from . import _args
 
 if TYPE_CHECKING:
     from .domain import Domain
@@ -98,8 +99,9 @@ def live(children: Children) -> list[Any]:
     return found
 
 
-def check(handle: Handle, op: str) -> None:
-    """Refuse a handle that was closed, or that was made before a fork."""
+def check(handle: Handle, op: str, /, **numbers: Any) -> None:
+    """Refuse a handle that was closed, or that was made before a fork; then arguments that are not whole numbers, as
+    `_args.whole` does."""
     if handle._closed:
         raise errors.BadState(f"{op}: {handle!r} is closed")
     if handle._made_in != _process.generation:
@@ -108,6 +110,8 @@ def check(handle: Handle, op: str) -> None:
             "  rule: a NIC and everything on it stay with the process that opened them\n"
             "  try: open a new Fabric in the child, or start the child with spawn"
         )
+    if numbers:
+        _args.whole(op, **numbers)
 
 
 def expect(value: object, cls: type[Any], op: str, name: str) -> None:

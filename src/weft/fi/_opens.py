@@ -81,8 +81,9 @@ class Opens:
 
         Source: fi_av(3) fi_av_open.
         """
-        _handle.check(self, "av_open")
-        _args.whole("av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags)
+        _handle.check(
+            self, "av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags
+        )
         flags = int(flags)
         _args.text("av_open", name=name)
         made: AddressVector = self._vector_class(
@@ -168,8 +169,7 @@ class Opens:
 
         Source: fi_cntr(3) fi_cntr_open.
         """
-        _handle.check(self, "cntr_open")
-        _args.whole("cntr_open", events=events, flags=flags)
+        _handle.check(self, "cntr_open", events=events, flags=flags)
         flags = int(flags)
         cls = PollingCounter if wait_obj == WaitObj.WAIT_NONE else Counter
         return cls(self, events=events, wait_obj=wait_obj, flags=flags, context=context)

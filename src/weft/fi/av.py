@@ -304,8 +304,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         Source: fi_av(3) fi_av_set_user_id.
         """
         op = "av.set_user_id"
-        _handle.check(self, op)
-        _args.whole(op, fi_addr=fi_addr, user_id=user_id, flags=flags)
+        _handle.check(self, op, fi_addr=fi_addr, user_id=user_id, flags=flags)
         flags = int(flags)
         if flags & ~int(AvFlag.AUTH_KEY):
             raise self._refuse(Rule.AV_INSERT_FLAGS, f"{op}: flags {AvFlag(flags)!s}; AUTH_KEY is supported")
@@ -324,8 +323,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         """The number that completions report for a peer: its user id; without an id its fi_addr, or `fi.ADDR_NOTAVAIL`
         in a vector opened with `fi.AV_USER_ID`. Not part of libfabric's interface.
         """
-        _handle.check(self, "av.user_id")
-        _args.whole("av.user_id", fi_addr=fi_addr)
+        _handle.check(self, "av.user_id", fi_addr=fi_addr)
         return self.user_id_of(fi_addr)
 
     def _ids_of(self, flags: int, fi_addr: Any) -> list[int] | None:
@@ -392,8 +390,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
 
         Raises InvalidArgument for a fi_addr that is not in use. Source: fi_av(3) fi_av_lookup.
         """
-        _handle.check(self, "av.lookup")
-        _args.whole("av.lookup", fi_addr=fi_addr)
+        _handle.check(self, "av.lookup", fi_addr=fi_addr)
         return self.domain.provider.addresses.emit(self.lookup_address(fi_addr))
 
     def av_set(self, attr: AvSetAttr, context: Any = None) -> AvSet:
@@ -449,8 +446,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
         Source: fi_av(3) fi_av_insert_auth_key.
         """
         op = "av.insert_auth_key"
-        _handle.check(self, op)
-        _args.whole(op, auth_key_size=auth_key_size, flags=flags)
+        _handle.check(self, op, auth_key_size=auth_key_size, flags=flags)
         flags = int(flags)
         if flags:
             raise self._refuse(Rule.AV_AUTH_KEY_FLAGS, f"{op}: flags {AvFlag(flags)!s}; they have to be 0")
@@ -489,8 +485,7 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
 
         Raises InvalidArgument for any other number. Source: fi_av(3) fi_av_lookup_auth_key.
         """
-        _handle.check(self, "av.lookup_auth_key")
-        _args.whole("av.lookup_auth_key", fi_addr=fi_addr)
+        _handle.check(self, "av.lookup_auth_key", fi_addr=fi_addr)
         self._keyed("av.lookup_auth_key")
         return self.domain.policy.key_of(self._key(fi_addr))
 

@@ -279,8 +279,7 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
 
         Source: fi_atomic(3) fi_query_atomic.
         """
-        _handle.check(self, "query_atomic")
-        _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
+        _handle.check(self, "query_atomic", datatype=datatype, op=op, flags=flags)
         flags = int(flags)
         policy = self.policy
         family = family_of(flags & ~policy.query_flags, policy.refusals)
@@ -310,8 +309,7 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
         Source: fi_collective(3) "Query Collective Attributes".
         """
         op = "query_collective"
-        _handle.check(self, op)
-        _args.whole(op, coll=coll, flags=flags)
+        _handle.check(self, op, coll=coll, flags=flags)
         if attr is not None:
             _handle.expect(attr, CollectiveAttr, op, "attr")
             _args.whole(op, op=attr.op, datatype=attr.datatype)

@@ -436,8 +436,7 @@ class Endpoint(
         the number of all. Raises BadState (closed), TypeError, OverflowError.
         """
         op = "ep.unreceived"
-        _handle.check(self, op)
-        _args.whole(op, max=max)
+        _handle.check(self, op, max=max)
         found, total = super().unreceived(max)
         entries = [CqTaggedEntry(None, flags, length, 0, data, tag) for flags, length, data, tag, _ in found]
         return entries, [source for *_, source in found], total
@@ -491,8 +490,7 @@ class Endpoint(
     # ---- queries -----------------------------------------------------------------------------------------------------
 
     def _valid(self, datatype: int, op: int, family: int) -> int:
-        _handle.check(self, "ep.atomicvalid")
-        _args.whole("ep.atomicvalid", datatype=datatype, op=op)
+        _handle.check(self, "ep.atomicvalid", datatype=datatype, op=op)
         if not self.info.caps & Flag.ATOMIC or not self.info.caps & (Flag.READ | Flag.WRITE):
             raise self._refuse(
                 Rule.ATOMIC_NO_CAP,

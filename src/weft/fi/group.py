@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from .. import _nic, errors
 from .._nic import CmKind
 from ..flags import EqEvent
-from . import _args, _handle
+from . import _handle
 from .av_set import AvSet
 from .eq import EqEntry, EqErrEntry, EventQueue
 from .joining import GroupShape, Joiner, Multicast, shape
@@ -243,8 +243,7 @@ def on_event(ep: Endpoint, eq: EventQueue, kind: int, addr: int) -> bool:
 
 def _join(ep: Endpoint, coll_addr: int, av_set: AvSet, flags: int, context: Any) -> CollectiveGroup:
     op = "ep.join_collective"
-    _handle.check(ep, op)
-    _args.whole(op, coll_addr=coll_addr, flags=flags)
+    _handle.check(ep, op, coll_addr=coll_addr, flags=flags)
     _handle.expect(av_set, AvSet, op, "set")
     _handle.check(av_set, op)
     made = shape(ep, op, coll_addr, int(flags), _joiner(ep, av_set))

@@ -82,8 +82,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         Source: fi_av(3) fi_av_insert.
         """
         op = "av.insert"
-        _handle.check(self, op)
-        _args.whole(op, flags=flags)
+        _handle.check(self, op, flags=flags)
         _args.maybe(op, count=count)
         names, one = self._split(op, addr)
         if count is not None:
@@ -132,8 +131,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
             raise errors.InvalidArgument(
                 f"av.bind: a vector takes an event queue of its fabric, not {eq!r}\n  try: fabric.eq_open()"
             )
-        _handle.check(eq, "av.bind")
-        _args.whole("av.bind", flags=flags)
+        _handle.check(eq, "av.bind", flags=flags)
         self.bind_eq(eq, int(flags))
         self._eq = eq
         _handle.adopt(self, eq)
@@ -188,8 +186,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         """Insert an authorization key (fi_av_insert_auth_key): its fi_addr, numbered apart from peers. auth_key: bytes,
         in the provider's format; auth_key_size: 0 for all. Raises the library's refusal. Source: fi_av(3)."""
         op = "av.insert_auth_key"
-        _handle.check(self, op)
-        _args.whole(op, auth_key_size=auth_key_size, flags=flags)
+        _handle.check(self, op, auth_key_size=auth_key_size, flags=flags)
         key = bytes(_args.octets(op, "auth_key", auth_key))
         if auth_key_size > len(key):
             raise errors.InvalidArgument(f"{op}: auth_key_size {auth_key_size}, auth_key has {len(key)} bytes")
@@ -201,8 +198,7 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
         """The authorization key of a fi_addr that `insert_auth_key` returned (fi_av_lookup_auth_key). Raises
         InvalidArgument for any other number. Source: fi_av(3)."""
         op = "av.lookup_auth_key"
-        _handle.check(self, op)
-        _args.whole(op, fi_addr=fi_addr)
+        _handle.check(self, op, fi_addr=fi_addr)
         if fi_addr not in self._keys:
             raise errors.InvalidArgument(
                 f"{op}: {fi_addr} is no key of {self!r}\n  try: what insert_auth_key() returned"
@@ -249,15 +245,13 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
 
     def set_user_id(self, fi_addr: int, user_id: int, flags: int = 0) -> None:
         """Set the id that completions report for a peer (fi_av_set_user_id). Raises the library's refusal."""
-        _handle.check(self, "av.set_user_id")
-        _args.whole("av.set_user_id", fi_addr=fi_addr, user_id=user_id, flags=flags)
+        _handle.check(self, "av.set_user_id", fi_addr=fi_addr, user_id=user_id, flags=flags)
         self.set_user_id_core(fi_addr, user_id, int(flags))
 
     def remove(self, fi_addr: int | Iterable[int], count: int | None = None, flags: int = 0) -> None:
         """Remove addresses (fi_av_remove). Raises the library's refusal; InvalidArgument for one that is not in use."""
         op = "av.remove"
-        _handle.check(self, op)
-        _args.whole(op, flags=flags)
+        _handle.check(self, op, flags=flags)
         _args.maybe(op, count=count)
         each = [fi_addr] if isinstance(fi_addr, int) else list(_args.each(op, "fi_addr", fi_addr, "fi_addrs"))
         for one in each[:count]:

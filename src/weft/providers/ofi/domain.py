@@ -149,8 +149,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
         context: Any,
         attr: MrAttr | None = None,
     ) -> RealMemoryRegion:
-        _handle.check(self, op)
-        _args.whole(op, access=access, offset=offset, requested_key=key, flags=flags)
+        _handle.check(self, op, access=access, offset=offset, requested_key=key, flags=flags)
         limit = self.info.domain_attr.mr_iov_limit
         by_dmabuf = attr is not None and int(flags) & MrFlag.MR_DMABUF
         if not by_dmabuf and not 0 < len(buffers) <= max(limit, 1):  # the library looks only at the first of them
@@ -162,8 +161,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
 
     def map_raw(self, base_addr: int, raw_key: bytes, key_size: int | None = None, flags: int = 0) -> int:
         """Turn a peer's raw key into a key for data transfers (fi_mr_map_raw); give it back with `unmap_key`."""
-        _handle.check(self, "map_raw")
-        _args.whole("map_raw", base_addr=base_addr, flags=flags)
+        _handle.check(self, "map_raw", base_addr=base_addr, flags=flags)
         _args.maybe("map_raw", key_size=key_size)
         key: int = self.map_raw_core(base_addr, _args.octets("map_raw", "raw_key", raw_key)[:key_size], int(flags))
         self._mapped[key] = self._mapped.get(key, 0) + 1
@@ -171,8 +169,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
 
     def unmap_key(self, key: int) -> None:
         """Give a mapped key back (fi_mr_unmap_key)."""
-        _handle.check(self, "unmap_key")
-        _args.whole("unmap_key", key=key)
+        _handle.check(self, "unmap_key", key=key)
         self.unmap_key_core(key)
         left = self._mapped.pop(key, 1) - 1
         if left:
@@ -194,16 +191,14 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
         _handle.check(self, "domain.bind")
         if type(eq) is not RealEventQueue:
             raise errors.InvalidArgument(f"domain.bind: a domain takes an event queue of its fabric, not {eq!r}")
-        _handle.check(eq, "domain.bind")
-        _args.whole("domain.bind", flags=flags)
+        _handle.check(eq, "domain.bind", flags=flags)
         self.bind_eq(eq, int(flags))
         self._eq = eq
         _handle.adopt(self, eq)
 
     def query_atomic(self, datatype: int, op: int, flags: int = 0) -> AtomicAttr:
         """Whether an atomic operation is supported, and on how many elements a call (fi_query_atomic)."""
-        _handle.check(self, "query_atomic")
-        _args.whole("query_atomic", datatype=datatype, op=op, flags=flags)
+        _handle.check(self, "query_atomic", datatype=datatype, op=op, flags=flags)
         return AtomicAttr(*self.query_atomic_core(_args.c_int(datatype), _args.c_int(op), int(flags)))
 
     def query_collective(self, coll: int, attr: CollectiveAttr | None = None, flags: int = 0) -> CollectiveAttr:
@@ -211,8 +206,7 @@ class RealDomain(DomainOfInfo, Opens, Controlled, _handle.Life, _nic.OfiDomainCo
 
         Raises InvalidArgument (no attr), NotSupported, and the library's refusal. Source: fi_collective(3)."""
         op = "query_collective"
-        _handle.check(self, op)
-        _args.whole(op, coll=coll, flags=flags)
+        _handle.check(self, op, coll=coll, flags=flags)
         if attr is None:
             if coll != CollectiveOp.BARRIER:
                 raise errors.InvalidArgument(

@@ -292,8 +292,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
     def setopt(self, level: int, optname: int, optval: Any) -> None:
         """Set an endpoint option (fi_setopt). Raises the library's refusal (NoProtocolOption)."""
         op = "ep.setopt"
-        _handle.check(self, op)
-        _args.whole(op, optval=optval)
+        _handle.check(self, op, optval=optval)
         level, name = _args.command(op, level=level), _args.command(op, optname=optname)
         size = _SIZES.get(name, 8) if level == OptLevel.OPT_ENDPOINT else 8
         asked = level, name, int(optval), size
@@ -303,8 +302,7 @@ class RealEndpoint(EndpointOfInfo, Controlled, _handle.LifeInDomain, _nic.OfiEnd
             self.setopt_core(*asked)
 
     def _valid(self, datatype: int, op: int, family: int) -> int:
-        _handle.check(self, "ep.atomicvalid")
-        _args.whole("ep.atomicvalid", datatype=datatype, op=op)
+        _handle.check(self, "ep.atomicvalid", datatype=datatype, op=op)
         return self.valid_core(_args.c_int(datatype), _args.c_int(op), family)
 
     def tx_size_left(self) -> int:

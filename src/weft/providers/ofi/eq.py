@@ -112,8 +112,7 @@ class RealEventQueue(EventQueue, _nic.OfiEventQueueCore):
 
     def readerr(self, flags: int = 0) -> EqErrEntry:
         """The next error (fi_eq_readerr). Raises Again if there is none."""
-        _handle.check(self, "eq.readerr")
-        _args.whole("eq.readerr", flags=flags)
+        _handle.check(self, "eq.readerr", flags=flags)
         found = self.readerr_core(int(flags))
         if found is None:
             raise errors.Again("eq.readerr: no error in the queue")
@@ -127,8 +126,7 @@ class RealEventQueue(EventQueue, _nic.OfiEventQueueCore):
 
     def write(self, event: int, entry: Any, flags: int = 0) -> None:
         """Insert the application's own event (fi_eq_write). Raises the library's refusal."""
-        _handle.check(self, "eq.write")
-        _args.whole("eq.write", event=event, flags=flags)
+        _handle.check(self, "eq.write", event=event, flags=flags)
         if int(event) > _EVENT_MAX:
             raise errors.InvalidArgument(
                 f"eq.write: event is {event}; the library's events are numbers of 32 bits, 0 to 2**32 - 1\n"

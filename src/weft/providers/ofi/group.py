@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, errors
-from ...fi import _args, _handle
+from ...fi import _handle
 from ...fi.av_set import AvSet
 from ...fi.group import CollectiveGroup
 from ...flags import ADDR_NOTAVAIL, Flag
@@ -77,8 +77,7 @@ class RealCollectiveGroup(CollectiveGroup, _nic.OfiGroupCore):
 def join(ep: RealEndpoint, coll_addr: int, av_set: Any, flags: int, context: Any) -> RealCollectiveGroup:
     """`Endpoint.join_collective`."""
     op = "ep.join_collective"
-    _handle.check(ep, op)
-    _args.whole(op, coll_addr=coll_addr, flags=flags)
+    _handle.check(ep, op, coll_addr=coll_addr, flags=flags)
     _handle.expect(av_set, AvSet, op, "set")
     _handle.check(av_set, op)
     if coll_addr != ADDR_NOTAVAIL:

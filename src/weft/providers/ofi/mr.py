@@ -134,8 +134,7 @@ class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCor
         counter = isinstance(fid, Counter) and type(fid.domain) is type(self.domain)
         if type(fid) is not RealEndpoint and not counter:
             raise errors.InvalidArgument(f"mr.bind: a region takes a Counter or an Endpoint of its domain, not {fid!r}")
-        _handle.check(fid, "mr.bind")
-        _args.whole("mr.bind", flags=flags)
+        _handle.check(fid, "mr.bind", flags=flags)
         if fid.domain is not self.domain:
             raise errors.WrongDomain(f"mr.bind: {fid!r} belongs to {fid.domain!r}, the region to {self.domain!r}")
         if counter:
@@ -153,8 +152,7 @@ class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCor
 
     def raw_attr(self, key_size: int | None = None, flags: int = 0) -> tuple[int, bytes]:
         """Base address and raw key (fi_mr_raw_attr). Raises TooSmall for a key_size that is too small."""
-        _handle.check(self, "mr.raw_attr")
-        _args.whole("mr.raw_attr", flags=flags)
+        _handle.check(self, "mr.raw_attr", flags=flags)
         _args.maybe("mr.raw_attr", key_size=key_size)
         base, raw = self.raw_attr_core(int(flags))
         if key_size is not None and key_size < len(raw):
@@ -163,8 +161,7 @@ class RealMemoryRegion(Controlled, _handle.LifeInDomain, _nic.OfiMemoryRegionCor
 
     def refresh(self, iov: Sequence[Any] | None = None, count: int | None = None, flags: int = 0) -> None:
         """Tell the provider that pages of the region have changed (fi_mr_refresh). Raises the library's refusal."""
-        _handle.check(self, "mr.refresh")
-        _args.whole("mr.refresh", flags=flags)
+        _handle.check(self, "mr.refresh", flags=flags)
         _args.maybe("mr.refresh", count=count)
         buffers = self._buffers if iov is None else _args.each("mr.refresh", "iov", iov, "buffers")
         self.refresh_core(list(buffers)[:count], int(flags))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import _nic, _process, errors
-from ...fi import _args, _handle
+from ...fi import _handle
 from ...fi.attrs import Info, dupinfo
 from ...fi.cm import PassiveEndpoint
 from ...flags import AddrFormat
@@ -48,8 +48,7 @@ class RealPassiveEndpoint(PassiveEndpoint, _nic.OfiPassiveEndpointCore):
         _handle.check(self, op)
         if type(eq) is not RealEventQueue:
             raise TypeError(f"{op}: eq must be an event queue of the same fabric, not {eq!r}")
-        _handle.check(eq, op)
-        _args.whole(op, flags=flags)
+        _handle.check(eq, op, flags=flags)
         if flags:
             raise errors.BadFlags(f"{op}: flags {flags:#x}; they have to be 0")
         if eq.fabric is not self.fabric:
