@@ -29,7 +29,7 @@ def asks() -> bool:
     """True if the kernel gives shared memory huge pages only when asked, and WEFT_HUGE_PAGES allows to ask."""
     from . import settings
 
-    return settings.load().huge_pages and "[never]" in _text(_RULE)
+    return settings.load().WEFT_HUGE_PAGES and "[never]" in _text(_RULE)
 
 
 def _group_bytes() -> int:

@@ -53,31 +53,31 @@ def nic() -> Nic:
                 s, cache = settings.load(), settings.load_cache()
                 # fi_hmem_iface of the switches that are 0: their memory is not cached.
                 switches = (
-                    cache.cuda_cache_monitor_enabled,
-                    cache.rocr_cache_monitor_enabled,
-                    cache.ze_cache_monitor_enabled,
+                    cache.FI_MR_CUDA_CACHE_MONITOR_ENABLED,
+                    cache.FI_MR_ROCR_CACHE_MONITOR_ENABLED,
+                    cache.FI_MR_ZE_CACHE_MONITOR_ENABLED,
                 )
                 made = _nic.Nic(
-                    engine=s.engine,
-                    isolation=s.isolation,
-                    cma=s.cma,
-                    shm=s.shm,
-                    tcp_log=s.tcp_log,
-                    cache_monitor=cache.cache_monitor,
-                    cache_count_max=cache.cache_max_count,
-                    cache_bytes_max=2**64 - 1 if cache.cache_max_size is None else cache.cache_max_size,
-                    viewers=s.top,
-                    trace=s.trace,
-                    trace_records=s.trace_records,
+                    engine=s.WEFT_ENGINE,
+                    isolation=s.WEFT_ISOLATION,
+                    cma=s.WEFT_CMA,
+                    shm=s.WEFT_SHM,
+                    tcp_log=s.WEFT_TCP_LOG,
+                    cache_monitor=cache.FI_MR_CACHE_MONITOR,
+                    cache_count_max=cache.FI_MR_CACHE_MAX_COUNT,
+                    cache_bytes_max=2**64 - 1 if cache.FI_MR_CACHE_MAX_SIZE is None else cache.FI_MR_CACHE_MAX_SIZE,
+                    viewers=s.WEFT_TOP,
+                    trace=s.WEFT_TRACE,
+                    trace_records=s.WEFT_TRACE_RECORDS,
                     cache_off=[iface for iface, on in enumerate(switches, 1) if not on],
                 )
-                made.tcp_timeout(s.tcp_timeout)
-                made.tcp_encryption(s.tcp_encryption)
+                made.tcp_timeout(s.WEFT_TCP_TIMEOUT)
+                made.tcp_encryption(s.WEFT_TCP_ENCRYPTION)
                 secret = settings.secret(s)
                 if secret is not None:
                     _set_secret(made, secret)
-                if s.listen:
-                    _listen(made, s.listen, s.advertise)
+                if s.WEFT_LISTEN:
+                    _listen(made, s.WEFT_LISTEN, s.WEFT_ADVERTISE)
                 _current = made
                 atexit.register(_close, os.getpid())
     return _current

@@ -1,12 +1,12 @@
 """The environment: all variables that Weft reads, in one list for each part.
 
-The classes `Settings` and `CacheSettings` are the lists: each attribute is a `Variable` with its name, its values, its
-default, its meaning and when it takes effect. The reader, `weft info --env` and the page of the documentation are made
-from these. The variables of the CXI provider are a third list (providers/cxi/env.py), which is read otherwise: an
+The classes `Settings` and `CacheSettings` are the lists: each attribute is a `Variable` of that name, with its values,
+its default, its meaning and when it takes effect. The reader, `weft info --env` and the page of the documentation are
+made from these. The variables of the CXI provider are a third list (providers/cxi/env.py), which is read otherwise: an
 invalid text is no error there, and the releases of the provider differ.
 
     s = settings.load()
-    s.engine, s.isolation, ...
+    s.WEFT_ENGINE, s.WEFT_ISOLATION, ...
     settings.variables()
 """
 
@@ -201,20 +201,19 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Variable(Generic[T]):
-    """A variable of the environment, and an attribute of the settings that has its value.
+    """A variable of the environment, and an attribute of the settings that has its value and the variable's name.
 
     Attributes:
-        name: Name in the environment.
-        also: An older name, used if `name` is not set.
         parse: Function that makes the value of the text; `parse.values` describes the valid texts.
         default: The value if the variable is not set.
         current: The default of later releases, if different.
         meaning: Purpose of the variable.
         effect: When a value takes effect, or what a value does in Weft if that is not its meaning. "": as documented.
+        also: An older name, used if `name` is not set.
         only: The only release that knows the variable; "": all know it.
+        name: Name in the environment: the attribute's.
     """
 
-    name: str
     parse: Parser[T]
     default: T
     meaning: str
@@ -222,6 +221,10 @@ class Variable(Generic[T]):
     current: T | None = None
     also: str = ""
     only: str = ""
+    name: str = ""
+
+    def __set_name__(self, owner: type[Environment], name: str) -> None:
+        object.__setattr__(self, "name", name)
 
     @property
     def values(self) -> str:
@@ -307,10 +310,6 @@ class Environment:
             note = was.note.replace(f": {shown(was.value)} is used", f": {shown(value)} is used")
         self.all[variable.name] = Found(value, was.origin, note)
 
-    def found(self, attribute: str) -> Found:
-        """The result for the variable of an attribute, as in `found("rdzv_threshold")`."""
-        return self.all[getattr(type(self), attribute).name]
-
     @classmethod
     def variables(cls, release: str = "") -> list[Variable[Any]]:
         """The variables that a release knows; all of them for "". In the order of the list."""
@@ -333,176 +332,128 @@ def shown(value: Any) -> str:
 class Settings(Environment):
     """The software NIC, the general provider and device memory."""
 
-    engine = Variable(
-        "WEFT_ENGINE", Words("thread", "manual"), "thread", "an engine thread, or progress only inside calls", AT_NIC
+    WEFT_ENGINE = Variable(
+        Words("thread", "manual"), "thread", "an engine thread, or progress only inside calls", AT_NIC
     )
-    isolation = Variable(
-        "WEFT_ISOLATION",
-        Words("shared", "strict"),
-        "shared",
-        "strict: no memory is shared, the owner serves every access",
-        AT_NIC,
+    WEFT_ISOLATION = Variable(
+        Words("shared", "strict"), "shared", "strict: no memory is shared, the owner serves every access", AT_NIC
     )
-    huge_pages = Variable(
-        "WEFT_HUGE_PAGES",
+    WEFT_HUGE_PAGES = Variable(
         Switch(),
         True,
         "0: arrays have the pages that the kernel gives, also where it gives huge pages only to those who ask for each",
         AT_NIC,
     )
-    cma = Variable("WEFT_CMA", Switch(), True, "reach memory that Weft did not allocate by process_vm_readv", AT_NIC)
-    shm = Variable("WEFT_SHM", Switch(), True, "0: processes of this host reach each other by tcp, too", AT_NIC)
-    listen = Variable(
-        "WEFT_LISTEN",
+    WEFT_CMA = Variable(Switch(), True, "reach memory that Weft did not allocate by process_vm_readv", AT_NIC)
+    WEFT_SHM = Variable(Switch(), True, "0: processes of this host reach each other by tcp, too", AT_NIC)
+    WEFT_LISTEN = Variable(
         Text("tcp://host:port; port 0 selects a free port", str),
         "",
         "the address at which this process listens for other hosts",
         AT_NIC,
     )
-    advertise = Variable(
-        "WEFT_ADVERTISE",
+    WEFT_ADVERTISE = Variable(
         Text("name, address; of this host", str),
         "",
         "the address for other hosts, if WEFT_LISTEN is a wildcard",
         AT_NIC,
     )
-    secret = Variable(
-        "WEFT_SECRET",
+    WEFT_SECRET = Variable(
         Text(f"text; {SECRET_BYTES_MIN} bytes or more", Secret),
         Secret(),
         "the secret that hosts prove to each other; without a secret there is no tcp",
         AT_NIC,
     )
-    secret_file = Variable(
-        "WEFT_SECRET_FILE",
+    WEFT_SECRET_FILE = Variable(
         Text("path; of a file with the secret, mode 0600", str),
         "",
         "a file with the secret, which only its owner may read",
         AT_NIC,
     )
-    tcp_timeout = Variable(
-        "WEFT_TCP_TIMEOUT",
-        Seconds("seconds; from 0.1 to 3600", 0.1, 3600.0),
-        5.0,
-        "the time after which a dead host is noticed",
-        AT_NIC,
+    WEFT_TCP_TIMEOUT = Variable(
+        Seconds("seconds; from 0.1 to 3600", 0.1, 3600.0), 5.0, "the time after which a dead host is noticed", AT_NIC
     )
-    tcp_encryption = Variable(
-        "WEFT_TCP_ENCRYPTION",
+    WEFT_TCP_ENCRYPTION = Variable(
         Words("auto", "on", "off"),
         "auto",
         "encryption of tcp; auto: except between loopback addresses. tcp is always authenticated",
         AT_NIC,
     )
-    tcp_log = Variable(
-        "WEFT_TCP_LOG", Switch(), False, "report on stderr peers that the tcp link refused or lost, and why", AT_NIC
+    WEFT_TCP_LOG = Variable(
+        Switch(), False, "report on stderr peers that the tcp link refused or lost, and why", AT_NIC
     )
-    trace = Variable(
-        "WEFT_TRACE",
+    WEFT_TRACE = Variable(
         Text("path; of a folder", str),
         "",
         "the folder in which the NIC records what it does, in a file for each process; `weft trace` sets this variable",
         AT_NIC,
     )
-    trace_records = Variable(
-        "WEFT_TRACE_RECORDS",
+    WEFT_TRACE_RECORDS = Variable(
         Whole("a whole number, at most 67108864", 1 << 26),
         1 << 18,
         "records of a trace, of 64 bytes each, rounded up to a power of two; then the newest replace the oldest",
         AT_NIC,
     )
-    top = Variable("WEFT_TOP", Switch(), True, "0: `weft top` does not see this process", AT_NIC)
-    mr_mode = Variable(
-        "WEFT_MR_MODE",
-        MrModes(),
-        MrMode.MR_UNSPEC,
-        "mr_mode bits that the general provider requires",
-        "at each getinfo",
+    WEFT_TOP = Variable(Switch(), True, "0: `weft top` does not see this process", AT_NIC)
+    WEFT_MR_MODE = Variable(
+        MrModes(), MrMode.MR_UNSPEC, "mr_mode bits that the general provider requires", "at each getinfo"
     )
-    cxi_hosts = Variable(
-        "WEFT_CXI_HOSTS",
+    WEFT_CXI_HOSTS = Variable(
         Text("nic=host:port, joined by commas", str),
         "",
         "the process (host and port) of each NIC address of a CXI fabric",
         "when a domain of the provider cxi is opened",
     )
-    cxi_reorder: Variable[int | None] = Variable(
-        "WEFT_CXI_REORDER",
+    WEFT_CXI_REORDER: Variable[int | None] = Variable(
         Text("a whole number, the seed; unset: in the order posted", lambda text: int(text, 0) if text else None),
         None,
         "CXI endpoints execute operations that no rule orders in a random order, which the seed determines",
         "when an endpoint of the provider cxi is opened",
     )
-    libfabric = Variable(
-        "WEFT_LIBFABRIC",
+    WEFT_LIBFABRIC = Variable(
         Text("path or name; of a libfabric 1.14 or later; off: none is used", str),
         "",
         "the real libfabric behind the providers ofi:...; unset: libfabric.so.1, or one of an MPI or NIXL wheel",
         "when a provider ofi:... is first asked for",
     )
-    cuda_library = Variable(
-        "WEFT_CUDA_LIBRARY",
-        Text("path; of libcuda.so.1", str),
-        "",
-        "CUDA's driver, if the loader does not find it by name",
-        AT_HMEM,
+    WEFT_CUDA_LIBRARY = Variable(
+        Text("path; of libcuda.so.1", str), "", "CUDA's driver, if the loader does not find it by name", AT_HMEM
     )
-    rocr_library = Variable(
-        "WEFT_ROCR_LIBRARY",
+    WEFT_ROCR_LIBRARY = Variable(
         Text("path; of libhsa-runtime64.so.1", str),
         "",
         "the HSA runtime of ROCm, if the loader does not find it by name",
         AT_HMEM,
     )
-    ze_library = Variable(
-        "WEFT_ZE_LIBRARY",
-        Text("path; of libze_loader.so.1", str),
-        "",
-        "the loader of Level Zero, where it is not found by name",
-        AT_HMEM,
+    WEFT_ZE_LIBRARY = Variable(
+        Text("path; of libze_loader.so.1", str), "", "the loader of Level Zero, where it is not found by name", AT_HMEM
     )
-    fi_hmem_disable_p2p = Variable(
-        "FI_HMEM_DISABLE_P2P",
-        Switch(),
-        False,
-        "1: no process opens another's device memory; the owner copies",
-        AT_HMEM,
+    FI_HMEM_DISABLE_P2P = Variable(
+        Switch(), False, "1: no process opens another's device memory; the owner copies", AT_HMEM
     )
 
 
 class CacheSettings(Environment):
     """The registration cache. Source: fi_mr(3) "Memory registration cache"."""
 
-    cache_max_size: Variable[int | None] = Variable(
-        "FI_MR_CACHE_MAX_SIZE",
-        Whole("bytes, a whole number", 2**64 - 2),
-        None,
-        "maximum bytes of all entries; unlimited if not set",
-        AT_NIC,
+    FI_MR_CACHE_MAX_SIZE: Variable[int | None] = Variable(
+        Whole("bytes, a whole number", 2**64 - 2), None, "maximum bytes of all entries; unlimited if not set", AT_NIC
     )
-    cache_max_count = Variable(
-        "FI_MR_CACHE_MAX_COUNT",
+    FI_MR_CACHE_MAX_COUNT = Variable(
         Whole("a whole number", 2**64 - 1),
         1024,  # libfabric's default
         "maximum number of entries; 0 turns caching off",
         AT_NIC,
     )
-    cache_monitor = Variable(
-        "FI_MR_CACHE_MONITOR",
+    FI_MR_CACHE_MONITOR = Variable(
         Words("userfaultfd", "uffd", "memhooks", "kdreg2", "disabled", empty=True),
         "",
         "the monitor of system memory; if not set, the best that works on this system",
         AT_NIC,
     )
-    cuda_cache_monitor_enabled = Variable(
-        "FI_MR_CUDA_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of CUDA devices is not cached", AT_NIC
-    )
-    rocr_cache_monitor_enabled = Variable(
-        "FI_MR_ROCR_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of ROCm devices is not cached", AT_NIC
-    )
-    ze_cache_monitor_enabled = Variable(
-        "FI_MR_ZE_CACHE_MONITOR_ENABLED", Switch(), True, "0: memory of Level Zero devices is not cached", AT_NIC
-    )
+    FI_MR_CUDA_CACHE_MONITOR_ENABLED = Variable(Switch(), True, "0: memory of CUDA devices is not cached", AT_NIC)
+    FI_MR_ROCR_CACHE_MONITOR_ENABLED = Variable(Switch(), True, "0: memory of ROCm devices is not cached", AT_NIC)
+    FI_MR_ZE_CACHE_MONITOR_ENABLED = Variable(Switch(), True, "0: memory of Level Zero devices is not cached", AT_NIC)
 
 
 def variables() -> list[Variable[Any]]:
@@ -526,26 +477,26 @@ def secret(s: Settings) -> bytes | None:
     Raises InvalidArgument if both are set, if the secret is too short, or if the file cannot be read or other users can
     read it.
     """
-    if s.secret and s.secret_file:
+    if s.WEFT_SECRET and s.WEFT_SECRET_FILE:
         raise errors.InvalidArgument("WEFT_SECRET and WEFT_SECRET_FILE are both set\n  try: unset one of them")
-    if not s.secret_file:
-        found, where = s.secret.reveal().encode(), "WEFT_SECRET"
+    if not s.WEFT_SECRET_FILE:
+        found, where = s.WEFT_SECRET.reveal().encode(), "WEFT_SECRET"
     else:
-        where = f"WEFT_SECRET_FILE={s.secret_file}"
+        where = f"WEFT_SECRET_FILE={s.WEFT_SECRET_FILE}"
         try:
-            with open(open_regular(s.secret_file), "rb") as file:
+            with open(open_regular(s.WEFT_SECRET_FILE), "rb") as file:
                 status = os.fstat(file.fileno())
                 if status.st_mode & 0o077 or status.st_uid not in (os.geteuid(), 0):
                     raise errors.InvalidArgument(
                         f"{where}: mode {status.st_mode & 0o777:04o}, owner {status.st_uid}: other users have access\n"
-                        f"  try: chmod 600 {s.secret_file}"
+                        f"  try: chmod 600 {s.WEFT_SECRET_FILE}"
                     )
                 found = file.read(65536).rstrip(b"\r\n")
         except OSError as reason:
             if isinstance(reason, errors.FabricError):
                 raise
             raise errors.InvalidArgument(f"{where}: {reason.strerror}") from None
-    if not found and not s.secret_file:
+    if not found and not s.WEFT_SECRET_FILE:
         return None
     check_secret(found, where)
     return found

@@ -214,8 +214,8 @@ def test_regions_and_messages_share_the_entries_of_a_service() -> None:
 def test_options_are_off_by_default(match: Match) -> None:
     match("hybrid")
     e = env.load()
-    assert not any((e.hybrid_preemptive, e.hybrid_recv_preemptive, e.msg_lossless))
-    assert not any((e.hybrid_posted_recv_preemptive, e.hybrid_unexpected_msg_preemptive))
+    assert not any((e.FI_CXI_HYBRID_PREEMPTIVE, e.FI_CXI_HYBRID_RECV_PREEMPTIVE, e.FI_CXI_MSG_LOSSLESS))
+    assert not any((e.FI_CXI_HYBRID_POSTED_RECV_PREEMPTIVE, e.FI_CXI_HYBRID_UNEXPECTED_MSG_PREEMPTIVE))
     with talkers(OFLOW + 40, rx_size=16) as (sender, receiver, peer):
         send(sender, receiver, peer, 20)
         post(receiver, 20)

@@ -119,7 +119,7 @@ def test_smaller_value_is_a_reset(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.clause("cxi.env.telemetry-format")
 def test_variable_is_a_list_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FI_CXI_TELEMETRY", f"{NAME},HNI_HRP_ACK")
-    delta = telemetry.Delta(cxi0(), 1, env.load().telemetry)
+    delta = telemetry.Delta(cxi0(), 1, env.load().FI_CXI_TELEMETRY)
     count(2)
     count(3, "HNI_HRP_ACK")
     assert delta.close() == {NAME: 2, "HNI_HRP_ACK": 3}

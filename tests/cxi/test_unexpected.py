@@ -53,10 +53,10 @@ def buffers_for(count: int, length: int = LENGTH) -> fi.MessageStatistics:
 )
 def test_defaults_are_the_documented_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     e = env.load()
-    assert (e.oflow_buf_size, e.oflow_buf_min_posted, e.oflow_buf_max_cached) == (2 << 20, 3, 9)
-    assert (e.req_buf_size, e.req_buf_min_posted, e.req_buf_max_cached) == (2 << 20, 4, 0)
+    assert (e.FI_CXI_OFLOW_BUF_SIZE, e.FI_CXI_OFLOW_BUF_MIN_POSTED, e.FI_CXI_OFLOW_BUF_MAX_CACHED) == (2 << 20, 3, 9)
+    assert (e.FI_CXI_REQ_BUF_SIZE, e.FI_CXI_REQ_BUF_MIN_POSTED, e.FI_CXI_REQ_BUF_MAX_CACHED) == (2 << 20, 4, 0)
     monkeypatch.setenv("FI_CXI_OFLOW_BUF_MIN_POSTED", "5")
-    assert env.load().oflow_buf_max_cached == 15
+    assert env.load().FI_CXI_OFLOW_BUF_MAX_CACHED == 15
 
 
 @pytest.mark.clause("cxi.env.oflow-buf-size", "cxi.env.oflow-buf-size-effect", "cxi.msg.oflow-env")

@@ -15,9 +15,14 @@ def test_settings_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("WEFT_", "FI_"))]:
         monkeypatch.delenv(name)
     found = settings.load()
-    assert (found.engine, found.isolation, found.cma, found.shm) == ("thread", "shared", True, True)
-    assert found.mr_mode == fi.MrMode.MR_UNSPEC
-    assert (found.listen, str(found.secret), found.cuda_library, found.fi_hmem_disable_p2p) == ("", "", "", False)
+    assert (found.WEFT_ENGINE, found.WEFT_ISOLATION, found.WEFT_CMA, found.WEFT_SHM) == ("thread", "shared", True, True)
+    assert found.WEFT_MR_MODE == fi.MrMode.MR_UNSPEC
+    assert (found.WEFT_LISTEN, str(found.WEFT_SECRET), found.WEFT_CUDA_LIBRARY, found.FI_HMEM_DISABLE_P2P) == (
+        "",
+        "",
+        "",
+        False,
+    )
 
 
 def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,9 +33,9 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FI_HMEM_DISABLE_P2P", "1")
     monkeypatch.setenv("WEFT_MR_MODE", "prov_key | virt_addr, LOCAL")
     found = settings.load()
-    assert (found.engine, found.isolation, found.cma) == ("manual", "strict", False)
-    assert found.mr_mode == fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_LOCAL
-    assert (found.cuda_library, found.fi_hmem_disable_p2p) == ("/opt/libcuda.so", True)
+    assert (found.WEFT_ENGINE, found.WEFT_ISOLATION, found.WEFT_CMA) == ("manual", "strict", False)
+    assert found.WEFT_MR_MODE == fi.MR_PROV_KEY | fi.MR_VIRT_ADDR | fi.MR_LOCAL
+    assert (found.WEFT_CUDA_LIBRARY, found.FI_HMEM_DISABLE_P2P) == ("/opt/libcuda.so", True)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_secret_is_read_from_one_place_and_shown_nowhere(monkeypatch: pytest.Mon
     monkeypatch.setenv("WEFT_SECRET", text)
     found = settings.load()
     assert settings.secret(found) == text.encode()
-    assert text not in f"{found} {found!r} {found.secret}"
+    assert text not in f"{found} {found!r} {found.WEFT_SECRET}"
     file = tmp_path / "secret"
     file.write_text(text + "\n")
     file.chmod(0o600)
@@ -127,8 +132,8 @@ def test_settings_list_is_what_the_environment_gives() -> None:
     assert len({v.name for v in known}) == len(known)
     values = settings.load().values | settings.load_cache().values
     assert list(values) == [v.name for v in known]
-    assert settings.Settings.engine.name == "WEFT_ENGINE"
-    assert settings.load().engine == values["WEFT_ENGINE"]
+    assert settings.Settings.WEFT_ENGINE.name == "WEFT_ENGINE"
+    assert values["WEFT_ENGINE"] == settings.load().WEFT_ENGINE
 
 
 def test_settings_variable_says_what_it_is_for() -> None:

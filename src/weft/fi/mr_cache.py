@@ -51,9 +51,9 @@ def open(name: str, attr: Any = None, flags: int = 0, context: Any = None) -> Mr
         raise errors.BadFlags(f"open: flags {flags!r}; they have to be 0")
     nic = _process.nic() if attr is None else _nic_of(cast("Domain", attr))
     state = cache_state(nic)
-    if not state.works and cache_settings().cache_monitor:
+    if not state.works and cache_settings().FI_MR_CACHE_MONITOR:
         raise errors.NoSys(
-            f"open: FI_MR_CACHE_MONITOR={cache_settings().cache_monitor} does not work here\n  found: {state.why}"
+            f"open: FI_MR_CACHE_MONITOR={cache_settings().FI_MR_CACHE_MONITOR} does not work here\n  found: {state.why}"
         )
     return MrCache(context, nic)
 
@@ -252,8 +252,7 @@ class MrCache(_handle.Life):
                 the range.
         """
         op = "search"
-        _handle.check(self, op)
-        _args.whole(op, iface=iface, device=device)
+        _handle.check(self, op, iface=iface, device=device)
         _known_iface(op, iface)
         if resolve is not None and not callable(resolve):
             raise TypeError(f"{op}: resolve must be a function (address, length) or None, not {resolve!r}")
@@ -268,8 +267,7 @@ class MrCache(_handle.Life):
 
         Returns the number of entries removed. Needed where the monitor cannot see a change.
         """
-        _handle.check(self, "notify")
-        _args.whole("notify", iface=iface)
+        _handle.check(self, "notify", iface=iface)
         _known_iface("notify", iface)
         _args.integer("notify", addr=addr, length=length)
         addr, length = operator.index(addr), operator.index(length)

@@ -89,13 +89,13 @@ def cache_state(nic: _nic.Nic | None = None) -> CacheState:
         d = _nic.cache_state(nic)
         size = d["bytes_max"]
         # With a count of 0 the NIC starts no monitor.
-        monitor = d["monitor"] if d["count_max"] else cache_settings().cache_monitor or "disabled"
+        monitor = d["monitor"] if d["count_max"] else cache_settings().FI_MR_CACHE_MONITOR or "disabled"
         return CacheState(
             monitor, d["available"], d["active"], d["count_max"], None if size == UNLIMITED else size, d["why"]
         )
     said = cache_settings()
-    name, works, why = _nic.probe_monitor(said.cache_monitor)
-    return CacheState(name, works, False, said.cache_max_count, said.cache_max_size, why)
+    name, works, why = _nic.probe_monitor(said.FI_MR_CACHE_MONITOR)
+    return CacheState(name, works, False, said.FI_MR_CACHE_MAX_COUNT, said.FI_MR_CACHE_MAX_SIZE, why)
 
 
 def statistics(nic: _nic.Nic | None = None) -> CacheStatistics:

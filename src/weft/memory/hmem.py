@@ -91,11 +91,11 @@ def load(nic: Nic) -> tuple[Interface, ...]:
         from .. import settings
 
         s = settings.load()
-        nic.hmem_p2p(not s.fi_hmem_disable_p2p)
+        nic.hmem_p2p(not s.FI_HMEM_DISABLE_P2P)
         chosen = {
-            HmemIface.HMEM_CUDA: s.cuda_library,
-            HmemIface.HMEM_ROCR: s.rocr_library,
-            HmemIface.HMEM_ZE: s.ze_library,
+            HmemIface.HMEM_CUDA: s.WEFT_CUDA_LIBRARY,
+            HmemIface.HMEM_ROCR: s.WEFT_ROCR_LIBRARY,
+            HmemIface.HMEM_ZE: s.WEFT_ZE_LIBRARY,
         }
         _loaded = (nic, (_SYSTEM, *(_load(nic, iface, chosen.get(iface, "")) for iface in _LIBRARIES)))
     return _loaded[1]

@@ -46,17 +46,17 @@ def process(s: settings.Settings, folder: Path | None) -> dict[str, Value]:
         NoSys: PyNaCl is missing, or has not the functions.
     """
     found: dict[str, Value] = {
-        "log": int(s.tcp_log),
-        "timeout_ns": int(s.tcp_timeout * 1e9),
-        "encryption": _ENCRYPTION.index(s.tcp_encryption),
+        "log": int(s.WEFT_TCP_LOG),
+        "timeout_ns": int(s.WEFT_TCP_TIMEOUT * 1e9),
+        "encryption": _ENCRYPTION.index(s.WEFT_TCP_ENCRYPTION),
     }
     secret = settings.secret(s)
     if secret is not None:
         found["key"] = _sodium.key_of(secret)
         copies = [] if folder is None else [str(_copy(_sodium.library(), folder))]
         found["library"] = [*copies, *_SYSTEMS]
-    if s.listen:
-        ip, port, known_as = _process.place(s.listen, s.advertise or None)
+    if s.WEFT_LISTEN:
+        ip, port, known_as = _process.place(s.WEFT_LISTEN, s.WEFT_ADVERTISE or None)
         found |= {"listen.ip": ip, "listen.port": port, "listen.known_as": known_as}
     return found
 

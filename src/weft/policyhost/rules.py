@@ -26,16 +26,16 @@ _Fields = dict[str, Value]
 def process(s: Settings, cache: CacheSettings) -> _Fields:
     """The configuration of the client process's NIC, from the environment."""
     return {
-        "manual": int(s.engine == "manual"),
-        "strict": int(s.isolation == "strict"),
-        "cma": int(s.cma),
-        "shm": int(s.shm),
-        "viewers": int(s.top),
-        "trace": s.trace,
-        "trace_records": s.trace_records,
-        "cache_monitor": cache.cache_monitor,
-        "cache_count_max": cache.cache_max_count,
-        "cache_bytes_max": 2**64 - 1 if cache.cache_max_size is None else cache.cache_max_size,
+        "manual": int(s.WEFT_ENGINE == "manual"),
+        "strict": int(s.WEFT_ISOLATION == "strict"),
+        "cma": int(s.WEFT_CMA),
+        "shm": int(s.WEFT_SHM),
+        "viewers": int(s.WEFT_TOP),
+        "trace": s.WEFT_TRACE,
+        "trace_records": s.WEFT_TRACE_RECORDS,
+        "cache_monitor": cache.FI_MR_CACHE_MONITOR,
+        "cache_count_max": cache.FI_MR_CACHE_MAX_COUNT,
+        "cache_bytes_max": 2**64 - 1 if cache.FI_MR_CACHE_MAX_SIZE is None else cache.FI_MR_CACHE_MAX_SIZE,
     }
 
 

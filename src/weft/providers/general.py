@@ -151,8 +151,8 @@ class General(BaseProvider):
         from .. import settings
 
         s = settings.load()
-        caps = _CAPS if self.copies_device_memory or not s.fi_hmem_disable_p2p else _CAPS & ~Flag.HMEM
-        progress = Progress.PROGRESS_AUTO if s.engine == "thread" else Progress.PROGRESS_MANUAL
+        caps = _CAPS if self.copies_device_memory or not s.FI_HMEM_DISABLE_P2P else _CAPS & ~Flag.HMEM
+        progress = Progress.PROGRESS_AUTO if s.WEFT_ENGINE == "thread" else Progress.PROGRESS_MANUAL
         info = Info(
             caps=caps,
             addr_format=AddrFormat.ADDR_STR,
@@ -223,8 +223,8 @@ class General(BaseProvider):
         for part in (connected, connected.tx_attr, connected.rx_attr):
             part.caps = Flag(part.caps & ~Flag.COLLECTIVE)
         return [
-            Offer(info, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
-            Offer(connected, ceilings, s.mr_mode, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
+            Offer(info, ceilings, s.WEFT_MR_MODE, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
+            Offer(connected, ceilings, s.WEFT_MR_MODE, quiet=quiet, remarks=_REMARKS, tclasses=_TCLASSES),
         ]
 
     def meets(self, offer: Offer, asked: Asked, info: Info, no: No) -> None:

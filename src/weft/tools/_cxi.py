@@ -35,7 +35,7 @@ class DeviceKey:
 
 def search() -> list[DeviceKey]:
     """The search of each device."""
-    chosen = env.load().device_name
+    chosen = env.load().FI_CXI_DEVICE_NAME
     return [_search(one, not chosen or one.name in chosen) for one in device.devices()]
 
 

@@ -472,7 +472,7 @@ def _tcp_secret() -> _Words:
 def _tcp_listen() -> _Words:
     """Whether processes of this host listen, and at which address."""
     name = "listening for other hosts"
-    where = settings.load().listen
+    where = settings.load().WEFT_LISTEN
     if not where:
         return (
             name,

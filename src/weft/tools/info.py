@@ -274,7 +274,7 @@ def settings_in_force() -> dict[str, tuple[str, bool, str]]:
 
 def registration() -> dict[str, str]:
     """Facts about registration: modes in force, modes on request, the registration cache."""
-    required = settings.load().mr_mode
+    required = settings.load().WEFT_MR_MODE
     return {
         "modes required": _word(required),
         "modes on request": " ".join(str(mode) for mode in fi.MrMode if mode in settings.MR_MODES_ON_REQUEST),

@@ -30,13 +30,13 @@ _IFACES = (HmemIface.HMEM_CUDA, HmemIface.HMEM_ROCR, HmemIface.HMEM_ZE)
 def implicit_scaling() -> str:
     """Why the driver of Level Zero may spread memory over several tiles of a device; empty: it does not."""
     e = env.load()
-    if (e.implicit_scaling, e.neo_read_debug_keys) == ("0", "1"):
+    if (e.EnableImplicitScaling, e.NEOReadDebugKeys) == ("0", "1"):
         return ""
     return ", ".join(
         f"{name} is {value}" if value else f"{name} is not set"
         for name, value in (
-            ("EnableImplicitScaling", e.implicit_scaling),
-            ("NEOReadDebugKeys", e.neo_read_debug_keys),
+            ("EnableImplicitScaling", e.EnableImplicitScaling),
+            ("NEOReadDebugKeys", e.NEOReadDebugKeys),
         )
     )
 
@@ -168,7 +168,7 @@ class _WindowedRegion:
 
 def _check_scaling(facts: RegionFacts) -> None:
     e = env.load()
-    why = "" if e.force_ze_hmem_support else implicit_scaling()
+    why = "" if e.FI_CXI_FORCE_ZE_HMEM_SUPPORT else implicit_scaling()
     if why:
         raise errors.NoSys(
             f"mr_reg: {facts.length} B at {facts.address:#x} are memory of Level Zero (HMEM_ZE), and implicit "
@@ -183,12 +183,12 @@ def of_domain(nic: _nic.Nic) -> DeviceMemory:
     """What a new domain with FI_HMEM does."""
     e = env.load()
     off = {
-        HmemIface.HMEM_CUDA: e.disable_dmabuf_cuda or not e.cuda_use_dmabuf,
-        HmemIface.HMEM_ROCR: e.disable_dmabuf_rocr or not e.rocr_use_dmabuf,
+        HmemIface.HMEM_CUDA: e.FI_CXI_DISABLE_DMABUF_CUDA or not e.FI_HMEM_CUDA_USE_DMABUF,
+        HmemIface.HMEM_ROCR: e.FI_CXI_DISABLE_DMABUF_ROCR or not e.FI_HMEM_ROCR_USE_DMABUF,
     }
     return DeviceMemory(
         nic,
-        windows=not e.disable_hmem_dev_register,
+        windows=not e.FI_CXI_DISABLE_HMEM_DEV_REGISTER,
         without=frozenset(iface for iface, is_off in off.items() if is_off),
-        near=_ANY_LENGTH if e.force_dev_reg_copy else int(e.safe_devmem_copy_threshold),
+        near=_ANY_LENGTH if e.FI_CXI_FORCE_DEV_REG_COPY else int(e.FI_CXI_SAFE_DEVMEM_COPY_THRESHOLD),
     )

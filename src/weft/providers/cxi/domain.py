@@ -101,9 +101,9 @@ class CxiDomain(BaseDomain):
         self.queues = rules.queues(
             profile.load().cq_size,
             events,
-            e.cq_fill_percent,
-            huge_pages=not e.disable_eq_hugetlb,
-            ack_batch=min(e.eq_ack_batch_size, _ACK_BATCH_MAX),
+            e.FI_CXI_CQ_FILL_PERCENT,
+            huge_pages=not e.FI_CXI_DISABLE_EQ_HUGETLB,
+            ack_batch=min(e.FI_CXI_EQ_ACK_BATCH_SIZE, _ACK_BATCH_MAX),
         )
         self.statuses = statuses.STATUSES
         self.options = DomainOptions.load(self.keys.provider)
@@ -115,7 +115,7 @@ class CxiDomain(BaseDomain):
         self.devices = device_memory.of_domain(self.nic) if self.info.caps & Flag.HMEM else None
         self.pool = self._pool()
         self.watch = watch.Watch(self.device.name, self.service.id, self.pool)
-        self._work_limited = bool(e.enable_trig_op_limit)
+        self._work_limited = bool(e.FI_CXI_ENABLE_TRIG_OP_LIMIT)
         logs.follow_environment()
         self._telemetry = self._counted()
 
@@ -123,7 +123,7 @@ class CxiDomain(BaseDomain):
         """Attach the devices' pages to the NIC, and store the current values of FI_CXI_TELEMETRY's counters."""
         self._attach()
         e = env.load()
-        return telemetry.Delta(self.device, self.service.id, e.telemetry, e.telemetry_rgid)
+        return telemetry.Delta(self.device, self.service.id, e.FI_CXI_TELEMETRY, e.FI_CXI_TELEMETRY_RGID)
 
     def _attach(self) -> None:
         there = device.devices()
@@ -197,7 +197,7 @@ class CxiDomain(BaseDomain):
         """
         config = super().nic_config()
         config.fetches_need_both = True
-        config.standard_below = 0 if env.load().optimized_mrs else CLIENT_OPTIMIZED
+        config.standard_below = 0 if env.load().FI_CXI_OPTIMIZED_MRS else CLIENT_OPTIMIZED
         return config
 
     # ---- objects -----------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class CxiDomain(BaseDomain):
             "ptes": ledger.KINDS.index("ptes"),
             "tles": ledger.KINDS.index(work.KIND),
             "semaphore": work.client_semaphore(self) if self._work_limited else "",
-            "optimized_below": CLIENT_OPTIMIZED if env.load().optimized_mrs else 0,
+            "optimized_below": CLIENT_OPTIMIZED if env.load().FI_CXI_OPTIMIZED_MRS else 0,
             **self.region_keys.form(self.options),
         }
 

@@ -175,12 +175,14 @@ class CxiEndpoint(BaseEndpoint):
         config.rules.desc_ignored = not domain.options.hybrid_mr_desc
         config.foreign_key = False  # a region is bound to an endpoint, whose VNI it has
         config.own_vni = not keys_of_vector(domain.info) and self.credential.vni != domain.credential.vni
-        config.page_requests_max = int(e.weft_odp_requests) if domain.translation.odp else 0
+        config.page_requests_max = int(e.WEFT_CXI_ODP_REQUESTS) if domain.translation.odp else 0
         if {"FI_CXI_CQ_POLICY", "FI_CXI_LLRING_MODE"} & os.environ.keys():
             config.commands = _nic.CommandQueueConfig(
-                slots=config.tx_size, policy=_nic.WriteBack[e.cq_policy], ring=_nic.LowLatencyRing[e.llring_mode]
+                slots=config.tx_size,
+                policy=_nic.WriteBack[e.FI_CXI_CQ_POLICY],
+                ring=_nic.LowLatencyRing[e.FI_CXI_LLRING_MODE],
             )
-        seed = settings.load().cxi_reorder
+        seed = settings.load().WEFT_CXI_REORDER
         if seed is not None:
             ep = info.ep_attr
             config.reorder = _nic.ReorderConfig(
@@ -190,7 +192,7 @@ class CxiEndpoint(BaseEndpoint):
                 war_bytes=int(ep.max_order_war_size),
                 waw_bytes=int(ep.max_order_waw_size),
             )
-        config.reorder.target = _TARGET_ORDERS[e.mr_target_ordering]
+        config.reorder.target = _TARGET_ORDERS[e.FI_CXI_MR_TARGET_ORDERING]
         if info.tx_attr.op_flags == domain.offer.info.tx_attr.op_flags:
             config.tx_op_flags = 0
         if info.rx_attr.op_flags == domain.offer.info.rx_attr.op_flags:

@@ -77,14 +77,14 @@ class DomainOptions:
     def load(cls, prov_key: bool) -> DomainOptions:
         """The settings from the environment."""
         found = env.load()
-        data = prov_key and found.release == "current" and bool(found.enable_writedata)
+        data = prov_key and found.release == "current" and bool(found.FI_CXI_ENABLE_WRITEDATA)
         return cls(
             prov_key,
-            bool(found.optimized_mrs) and not data,
-            bool(found.prov_key_cache) and not data,
-            bool(found.mr_match_events),
-            str(found.rx_match_mode),
-            int(found.req_buf_size),
+            bool(found.FI_CXI_OPTIMIZED_MRS) and not data,
+            bool(found.FI_CXI_PROV_KEY_CACHE) and not data,
+            bool(found.FI_CXI_MR_MATCH_EVENTS),
+            str(found.FI_CXI_RX_MATCH_MODE),
+            int(found.FI_CXI_REQ_BUF_SIZE),
             data,
         )
 
@@ -153,7 +153,7 @@ def _buffer(domain: CxiDomain, arg: Any) -> int:
     if not isinstance(arg, int) or not 0 < arg < 1 << 64:
         raise _value(domain, names.Opt.OPT_CXI_SET_REQ_BUF_SIZE_OVERRIDE, f"bytes, more than 0, not {arg!r}")
     found = env.load()
-    return max(arg, REQ_HEADER_BYTES + int(found.rdzv_threshold) + int(found.rdzv_get_min))
+    return max(arg, REQ_HEADER_BYTES + int(found.FI_CXI_RDZV_THRESHOLD) + int(found.FI_CXI_RDZV_GET_MIN))
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ NETWORK = MOST + 1  # the fabric that hosts share (hosts.py): no registry has it
 
 def in_force(registry: int) -> int:
     """The fabric of the devices: NETWORK if there is a list of hosts, otherwise the registry's own."""
-    return NETWORK if settings.load().cxi_hosts.strip() else registry
+    return NETWORK if settings.load().WEFT_CXI_HOSTS.strip() else registry
 
 
 def _index_folder() -> Path:

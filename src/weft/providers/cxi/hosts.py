@@ -27,7 +27,7 @@ _ENTRY = re.compile(r"(?P<nic>0[xX][0-9a-fA-F]+|\d+)=(?P<host>\[[^\]/]+\]|[^\[\]
 
 def listed() -> Mapping[int, tuple[str, int]]:
     """NIC address -> host and port of its process. Raises InvalidArgument for an invalid list."""
-    return _parse(settings.load().cxi_hosts)
+    return _parse(settings.load().WEFT_CXI_HOSTS)
 
 
 @functools.lru_cache(maxsize=8)

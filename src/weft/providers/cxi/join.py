@@ -57,7 +57,7 @@ def plan(ep: CxiEndpoint, own: Address, comm_key: bytes | None, count: int) -> G
         CollCommKey() if comm_key is None else CollCommKey.from_buffer_copy(comm_key.ljust(ctypes.sizeof(CollCommKey)))
     )
     base = GroupPlan(
-        join_radix=e.zbcoll_radix,
+        join_radix=e.FI_CXI_ZBCOLL_RADIX,
         failed_err=-int(Errno.ECONNREFUSED),
         other_errno=int(Why.ERRNO_JOIN_OTHER),
         texts={int(one): text for one, text in _TEXTS.items()},
@@ -83,7 +83,7 @@ def plan(ep: CxiEndpoint, own: Address, comm_key: bytes | None, count: int) -> G
         return base
     if key.keytype != CommKeyType.COMM_KEY_NONE:
         raise ep.refusals.refuse(Rule.JOIN_KEY, f"ep.join_collective: comm_key of the unknown type {key.keytype}")
-    if not e.coll_fabric_mgr_url and not e.coll_job_id and not e.coll_mcast_token:
+    if not e.FI_CXI_COLL_FABRIC_MGR_URL and not e.FI_CXI_COLL_JOB_ID and not e.FI_CXI_COLL_MCAST_TOKEN:
         own_manager = _Own(ep)
         return base._replace(ask=own_manager.ask, blocks=True, release=own_manager.release)
     manager = _Manager(ep, e)
@@ -105,14 +105,14 @@ class _Manager:
         e, nics = self._e, _nics(members)
         with _logged():
             found = create_multicast(
-                e.coll_fabric_mgr_url,
-                e.coll_mcast_token,
+                e.FI_CXI_COLL_FABRIC_MGR_URL,
+                e.FI_CXI_COLL_MCAST_TOKEN,
                 nics,
                 self._vni,
-                e.coll_timeout_usec,
-                e.coll_job_id,
-                e.coll_job_step_id or None,
-                e.coll_fabric_mgr_cacert,
+                e.FI_CXI_COLL_TIMEOUT_USEC,
+                e.FI_CXI_COLL_JOB_ID,
+                e.FI_CXI_COLL_JOB_STEP_ID or None,
+                e.FI_CXI_COLL_FABRIC_MGR_CACERT,
                 stop=stop,
             )
         return found.mcast_id, nics.index(found.hw_root)
@@ -120,7 +120,9 @@ class _Manager:
     def release(self, address: int) -> None:
         e = self._e
         with _logged():
-            delete_multicast(e.coll_fabric_mgr_url, e.coll_mcast_token, address, e.coll_fabric_mgr_cacert)
+            delete_multicast(
+                e.FI_CXI_COLL_FABRIC_MGR_URL, e.FI_CXI_COLL_MCAST_TOKEN, address, e.FI_CXI_COLL_FABRIC_MGR_CACERT
+            )
 
 
 @contextlib.contextmanager
@@ -138,8 +140,8 @@ class _Own:
 
     def __init__(self, ep: CxiEndpoint) -> None:
         self._vni = ep.credential.vni
-        self._timeout_us = env.load().coll_timeout_usec
-        self._most = env.load().hwcoll_addrs_per_job
+        self._timeout_us = env.load().FI_CXI_COLL_TIMEOUT_USEC
+        self._most = env.load().FI_CXI_HWCOLL_ADDRS_PER_JOB
         self._folder = registry.here().path
 
     def ask(self, members: Sequence[tuple[int, int, int]], stop: threading.Event) -> tuple[int, int]:

@@ -55,8 +55,8 @@ def rules(info: Info) -> _nic.MsgRules:
 def config(info: Info, options: DomainOptions, device: Device) -> _nic.MessageConfig:
     """How an endpoint's messages are sent and received."""
     e = env.load()
-    registers = bool(info.caps & Flag.HMEM) and not e.disable_host_register
-    copy_max = 0 if e.disable_non_inject_msg_idc else IDC_BYTES
+    registers = bool(info.caps & Flag.HMEM) and not e.FI_CXI_DISABLE_HOST_REGISTER
+    copy_max = 0 if e.FI_CXI_DISABLE_NON_INJECT_MSG_IDC else IDC_BYTES
     if info.ep_attr.protocol == Protocol.PROTO_CXI_RNR:
         return _nic.MessageConfig(
             eager_max=_U32_MAX,  # no rendezvous
@@ -65,37 +65,38 @@ def config(info: Info, options: DomainOptions, device: Device) -> _nic.MessageCo
             buffers=_nic.RxBufferConfig(posted_min=0),
             credits=0,
             unordered=True,
-            retry_ns_max=e.rnr_max_timeout_us * 1000,
+            retry_ns_max=e.FI_CXI_RNR_MAX_TIMEOUT_US * 1000,
             delivery_complete=False,
             tells_buffers=False,
             match=_nic.RxModeConfig(mode=MatchMode.hardware),
-            append_retry_ns=(e.rnr_append_retry_timeout_us if e.release == "current" else APPEND_RETRY_US) * 1000,
+            append_retry_ns=(e.FI_CXI_RNR_APPEND_RETRY_TIMEOUT_US if e.release == "current" else APPEND_RETRY_US)
+            * 1000,
         )
-    eager_max = e.rdzv_threshold + e.rdzv_get_min
+    eager_max = e.FI_CXI_RDZV_THRESHOLD + e.FI_CXI_RDZV_GET_MIN
     # Model: hardware keeps its note of a message outside the buffer. A buffer holds the longest message at least.
-    oflow_bytes = max(e.oflow_buf_size, eager_max + PARKED_BYTES)
+    oflow_bytes = max(e.FI_CXI_OFLOW_BUF_SIZE, eager_max + PARKED_BYTES)
     found = _nic.MessageConfig(
         eager_max=eager_max,
-        eager_part=e.rdzv_eager_size,
+        eager_part=e.FI_CXI_RDZV_EAGER_SIZE,
         copy_max=copy_max,
         control_slots=control_slots(),
-        reads_max=e.sw_rx_tx_init_max if _reads(device) else 0,
+        reads_max=e.FI_CXI_SW_RX_TX_INIT_MAX if _reads(device) else 0,
         registers_buffers=registers,
         tagged_ids=TAGGED_IDS,
         untagged_ids=UNTAGGED_IDS,
         min_multi_recv=MIN_MULTI_RECV,
         buffers=_nic.RxBufferConfig(
             bytes=oflow_bytes,
-            posted_min=e.oflow_buf_min_posted,
-            cached_max=e.oflow_buf_max_cached,
-            count_max=_buffers_max(oflow_bytes, e.oflow_buf_min_posted),
+            posted_min=e.FI_CXI_OFLOW_BUF_MIN_POSTED,
+            cached_max=e.FI_CXI_OFLOW_BUF_MAX_CACHED,
+            count_max=_buffers_max(oflow_bytes, e.FI_CXI_OFLOW_BUF_MIN_POSTED),
         ),
         # Time that hardware sleeps before it sends a dropped flow control message again; 0: the NIC's own pace.
-        stop_ns=max(e.fc_retry_usec_delay, 1) * 1000,
+        stop_ns=max(e.FI_CXI_FC_RETRY_USEC_DELAY, 1) * 1000,
         delivery_complete=False,
         software_counts=True,
         tells_buffers=False,
-        match=_nic.RxModeConfig(size=int(info.rx_attr.size), lossless=e.msg_lossless),
+        match=_nic.RxModeConfig(size=int(info.rx_attr.size), lossless=e.FI_CXI_MSG_LOSSLESS),
     )
     set_match_mode(found, options)
     return found
@@ -105,12 +106,12 @@ def control_slots() -> int:
     """Events in the queue of control messages: one for each process of the application, in whole pages of 4 KiB, and at
     most FI_CXI_CTRL_RX_EQ_MAX_SIZE bytes."""
     e = env.load()
-    return min(env.whole_pages(e.universe_size * EVENT_BYTES), e.ctrl_rx_eq_max_size, _U32_MAX) // EVENT_BYTES
+    return min(env.whole_pages(e.FI_UNIVERSE_SIZE * EVENT_BYTES), e.FI_CXI_CTRL_RX_EQ_MAX_SIZE, _U32_MAX) // EVENT_BYTES
 
 
 def _reads(device: Device) -> bool:
     """True if FI_CXI_RDZV_PROTO=alt_read is in force: the driver does not let the NIC fetch the rest of messages."""
-    if env.load().rdzv_proto != "alt_read":
+    if env.load().FI_CXI_RDZV_PROTO != "alt_read":
         return False
     if device.rdzv_get_en:
         import logging  # here: the offers of `weft info` need no log
@@ -129,16 +130,16 @@ def set_match_mode(config: _nic.MessageConfig, options: DomainOptions) -> None:
     e, match = env.load(), config.match
     match.mode = MatchMode[options.rx_match_mode]
     hybrid = match.mode == MatchMode.hybrid
-    match.early_for_messages = hybrid and e.hybrid_preemptive
-    match.early_for_receives = hybrid and e.hybrid_recv_preemptive
-    match.by_receives = hybrid and e.hybrid_posted_recv_preemptive
-    match.by_messages = hybrid and e.hybrid_unexpected_msg_preemptive
-    bytes = max(options.req_buf_size, e.rdzv_threshold + e.rdzv_get_min + PARKED_BYTES)
+    match.early_for_messages = hybrid and e.FI_CXI_HYBRID_PREEMPTIVE
+    match.early_for_receives = hybrid and e.FI_CXI_HYBRID_RECV_PREEMPTIVE
+    match.by_receives = hybrid and e.FI_CXI_HYBRID_POSTED_RECV_PREEMPTIVE
+    match.by_messages = hybrid and e.FI_CXI_HYBRID_UNEXPECTED_MSG_PREEMPTIVE
+    bytes = max(options.req_buf_size, e.FI_CXI_RDZV_THRESHOLD + e.FI_CXI_RDZV_GET_MIN + PARKED_BYTES)
     config.requests = _nic.RxBufferConfig(
         bytes=bytes,
-        posted_min=e.req_buf_min_posted,
-        cached_max=e.req_buf_max_cached,
-        count_max=_buffers_max(bytes, e.req_buf_min_posted),
+        posted_min=e.FI_CXI_REQ_BUF_MIN_POSTED,
+        cached_max=e.FI_CXI_REQ_BUF_MAX_CACHED,
+        count_max=_buffers_max(bytes, e.FI_CXI_REQ_BUF_MIN_POSTED),
     )
 
 

@@ -50,7 +50,7 @@ def is_optimized(key: int) -> bool:
     """True if the key has the form of an optimized region's key."""
     if key & PROVIDER:
         return bool(key & OPTIMIZED)
-    return key < CLIENT_OPTIMIZED and bool(env.load().optimized_mrs)
+    return key < CLIENT_OPTIMIZED and bool(env.load().FI_CXI_OPTIMIZED_MRS)
 
 
 class Keys:
@@ -81,7 +81,7 @@ class Keys:
         """The resources of an ordinary region: an id, and entries by its kind; if the domain makes keys, its key."""
         self._takes = pool.takes(
             self.numbers,
-            below=CLIENT_OPTIMIZED if env.load().optimized_mrs else 0,
+            below=CLIENT_OPTIMIZED if env.load().FI_CXI_OPTIMIZED_MRS else 0,
             low=("ptes", PORTALS),
             high=("les", 1),
             refuse=lambda none: _refused(refusals, none),

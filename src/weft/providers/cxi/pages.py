@@ -202,11 +202,11 @@ def of_domain(*, odp: bool) -> Pages | None:
         odp: On-demand paging is in force.
     """
     e, p = env.load(), profile.load()
-    fork_safe = e.fork_safe and not (p.fork_copies and _kernel() >= _COPIES_AT_FORK)
-    show = e.weft_fork_hazard == "show"
-    if odp or not (fork_safe or e.weft_pin or show):
+    fork_safe = e.CXI_FORK_SAFE and not (p.fork_copies and _kernel() >= _COPIES_AT_FORK)
+    show = e.WEFT_CXI_FORK_HAZARD == "show"
+    if odp or not (fork_safe or e.WEFT_CXI_PIN or show):
         return None
-    return Pages(fork_safe=fork_safe, huge=fork_safe and e.fork_safe_hp, pin=e.weft_pin, show=show)
+    return Pages(fork_safe=fork_safe, huge=fork_safe and e.CXI_FORK_SAFE_HP, pin=e.WEFT_CXI_PIN, show=show)
 
 
 def _kernel() -> tuple[int, ...]:
@@ -296,7 +296,7 @@ def _before_fork() -> None:
     global _warned
     for pages in list(_all_pages):
         pages.sweep()
-    if _warned or not len(_watched) or env.load().weft_fork_hazard == "ignore":
+    if _warned or not len(_watched) or env.load().WEFT_CXI_FORK_HAZARD == "ignore":
         return
     found = _endangered()
     if found:

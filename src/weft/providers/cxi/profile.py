@@ -135,12 +135,12 @@ def _made(texts: tuple[str | None, ...]) -> Profile:
     e = env.load()
     return replace(
         found,
-        tx_size=e.default_tx_size,
-        rx_size=e.default_rx_size,
-        cq_size=e.default_cq_size,
-        default_vni=e.default_vni,
-        odp=e.odp,
-        force_odp=e.force_odp,
-        devices=tuple(e.device_name) or None,
-        compat=e.compat if found.release == "doc" else 0,
+        tx_size=e.FI_CXI_DEFAULT_TX_SIZE,
+        rx_size=e.FI_CXI_DEFAULT_RX_SIZE,
+        cq_size=e.FI_CXI_DEFAULT_CQ_SIZE,
+        default_vni=e.FI_CXI_DEFAULT_VNI,
+        odp=e.FI_CXI_ODP,
+        force_odp=e.FI_CXI_FORCE_ODP,
+        devices=tuple(e.FI_CXI_DEVICE_NAME) or None,
+        compat=e.FI_CXI_COMPAT if found.release == "doc" else 0,
     )

@@ -150,7 +150,7 @@ def publish(device: Device) -> None:
 def fresh(device: Device, name: str) -> Reading:
     """A counter of a device as it is now, or as it was at most WEFT_CXI_COUNTER_INTERVAL ago."""
     e = env.load()
-    interval_ns = int(e.weft_counter_interval) * 10**6
+    interval_ns = int(e.WEFT_CXI_COUNTER_INTERVAL) * 10**6
     if interval_ns:
         with contextlib.suppress(errors.NotFound):
             last = read(device.name, name)

@@ -17,7 +17,7 @@ from .names import OpFlag
 def rules(info: Info) -> _nic.TrafficRules:
     """The rules of an endpoint."""
     found = _nic.TrafficRules(on=True)
-    found.optimized_below = CLIENT_OPTIMIZED if env.load().optimized_mrs else 0
+    found.optimized_below = CLIENT_OPTIMIZED if env.load().FI_CXI_OPTIMIZED_MRS else 0
     found.provider_bit, found.cached_bit = PROVIDER, CACHED
     found.optimized_bit, found.events_bit = OPTIMIZED, EVENTS
     # A client key does not show whether its region has events: assume so if the initiator has the capability.

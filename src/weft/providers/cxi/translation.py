@@ -52,20 +52,22 @@ def of_domain(mr_mode: int) -> Translation:
     The first domain under ATS and on-demand paging locks the process in memory (FI_CXI_ATS_MLOCK_MODE=all).
     """
     e = env.load()
-    odp = bool(e.odp) and not mr_mode & MrMode.MR_ALLOCATED
-    reason = no_ats() if e.ats else ""
+    odp = bool(e.FI_CXI_ODP) and not mr_mode & MrMode.MR_ALLOCATED
+    reason = no_ats() if e.FI_CXI_ATS else ""
     if reason:
         _say(f"FI_CXI_ATS=1: {reason}. NTA is used, as on such a node of the hardware")
-    if e.ats and e.odp and e.ats_mlock_mode == "all":
+    if e.FI_CXI_ATS and e.FI_CXI_ODP and e.FI_CXI_ATS_MLOCK_MODE == "all":
         _lock()
-    ats = e.ats and not reason
-    keeps = not ats and e.mr_cache_monitor != "disabled"
-    count = int(e.mr_cache_max_count) if keeps else 0
+    ats = e.FI_CXI_ATS and not reason
+    keeps = not ats and e.FI_MR_CACHE_MONITOR != "disabled"
+    count = int(e.FI_MR_CACHE_MAX_COUNT) if keeps else 0
     why = ""
-    if count and e.found("mr_cache_monitor").origin == "environment":
-        _, works, because = _nic.probe_monitor("userfaultfd" if e.mr_cache_monitor == "uffd" else e.mr_cache_monitor)
-        why = "" if works else f"FI_MR_CACHE_MONITOR={e.mr_cache_monitor}: {because}"
-    return Translation(ats, odp, count, int(e.mr_cache_max_size), why)
+    if count and e.all["FI_MR_CACHE_MONITOR"].origin == "environment":
+        _, works, because = _nic.probe_monitor(
+            "userfaultfd" if e.FI_MR_CACHE_MONITOR == "uffd" else e.FI_MR_CACHE_MONITOR
+        )
+        why = "" if works else f"FI_MR_CACHE_MONITOR={e.FI_MR_CACHE_MONITOR}: {because}"
+    return Translation(ats, odp, count, int(e.FI_MR_CACHE_MAX_SIZE), why)
 
 
 def no_ats() -> str:

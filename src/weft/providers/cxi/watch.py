@@ -176,7 +176,7 @@ def _entries(counts: Counts) -> int:
 
 
 def _request_buffers() -> int:
-    return int(env.load().req_buf_min_posted)
+    return int(env.load().FI_CXI_REQ_BUF_MIN_POSTED)
 
 
 def _lines(now: Counts) -> Iterator[tuple[str, str]]:
@@ -195,14 +195,15 @@ def _stuck(now: Counts, last: Counts) -> Iterator[Stuck]:
     for kind, limit in (("tagged", messages.TAGGED_IDS), ("untagged", messages.UNTAGGED_IDS)):
         if now["no_id"] and now[f"{kind}_ids"] >= limit:
             longest = now["no_id_bytes"]
-            threshold = max(longest - e.rdzv_get_min, e.rdzv_threshold + 1)
+            threshold = max(longest - e.FI_CXI_RDZV_GET_MIN, e.FI_CXI_RDZV_THRESHOLD + 1)
             advice = f"FI_CXI_RDZV_THRESHOLD={threshold}"
-            if threshold + e.rdzv_get_min > e.oflow_buf_size:
-                advice += f" with FI_CXI_OFLOW_BUF_SIZE={threshold + e.rdzv_get_min}"
+            if threshold + e.FI_CXI_RDZV_GET_MIN > e.FI_CXI_OFLOW_BUF_SIZE:
+                advice += f" with FI_CXI_OFLOW_BUF_SIZE={threshold + e.FI_CXI_RDZV_GET_MIN}"
             yield Stuck(
                 f"{kind} rendezvous IDs",
                 f"{limit} {kind} messages wait to be pulled, and none more can be sent until a receive takes one",
-                f"{limit} IDs, FI_CXI_RDZV_THRESHOLD={e.rdzv_threshold}, FI_CXI_RDZV_GET_MIN={e.rdzv_get_min}",
+                f"{limit} IDs, FI_CXI_RDZV_THRESHOLD={e.FI_CXI_RDZV_THRESHOLD}, "
+                f"FI_CXI_RDZV_GET_MIN={e.FI_CXI_RDZV_GET_MIN}",
                 longest,
                 advice,
             )

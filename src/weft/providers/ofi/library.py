@@ -25,7 +25,7 @@ _failed_for: str | None = None
 
 def off() -> bool:
     """True if the environment says that no libfabric is to be used."""
-    return settings.Settings.libfabric.read(os.environ) == "off"
+    return settings.Settings.WEFT_LIBFABRIC.read(os.environ) == "off"
 
 
 def known() -> tuple[str, int] | None:
@@ -38,7 +38,7 @@ def load() -> None:
     global _failed, _failed_for
     if known() is not None:
         return
-    asked = settings.Settings.libfabric.read(os.environ)
+    asked = settings.Settings.WEFT_LIBFABRIC.read(os.environ)
     if asked == "off":
         raise errors.NoDevice("ofi: WEFT_LIBFABRIC=off: no libfabric is to be used\n  try: unset WEFT_LIBFABRIC")
     with _lock:
