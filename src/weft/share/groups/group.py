@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from ...fi import _handle
 from ..arrays._default import default_node
 from ..arrays.checks import Array, alias, type_name
 from ..names.ticket import decode_dtype, encode_dtype
-from ..names.waiting import deadline_in, seconds
+from ..names.waiting import deadline_in, seconds, whole
 from ..node import Node
 from .bootstrap import SEATS_MAX, Bootstrap, new_table
 from .group_transport import CHUNK, HEADER, GroupTransport
@@ -71,9 +70,9 @@ class Group:
         wait: float = 30.0,
         timeout: float | None = None,
     ) -> None:
-        self.size = _whole(size, "size", 1, SEATS_MAX)
+        self.size = whole(size, "Group: size", 1, SEATS_MAX)
         if rank is not None:
-            rank = _whole(rank, "rank", 0, self.size - 1)
+            rank = whole(rank, "Group: rank", 0, self.size - 1)
         deadline = time.monotonic() + seconds(wait, "Group: wait")
         if timeout is not None:
             seconds(timeout, "Group: timeout")
@@ -107,7 +106,7 @@ class Group:
     @staticmethod
     def table(size: int) -> Array:
         """The table in which `size` members meet: share it, and give its ticket to the members as the group's name."""
-        return new_table(_whole(size, "size", 1, SEATS_MAX))
+        return new_table(whole(size, "Group: size", 1, SEATS_MAX))
 
     # ---- calls ------------------------------------------------------------------------------------------------------
 
@@ -126,7 +125,7 @@ class Group:
         Returns:
             A NumPy array (a scalar for a number), or `out`.
         """
-        root = _whole(root, "broadcast: root", 0, self.size - 1)
+        root = whole(root, "Group: broadcast: root", 0, self.size - 1)
         return self._call("broadcast", lambda: self._broadcast(value, root, out))
 
     def allreduce(self, value: Any, op: str = "sum", out: Any = None, *, reproducible: bool = False) -> Any:
@@ -155,7 +154,7 @@ class Group:
         Args:
             root: The member that gets the result; `out` is used there only.
         """
-        root = _whole(root, "reduce: root", 0, self.size - 1)
+        root = whole(root, "Group: reduce: root", 0, self.size - 1)
         return self._call("reduce", lambda: self._reduce("reduce", value, op, root, out, reproducible))
 
     # ---- awaitable calls --------------------------------------------------------------------------------------------
@@ -443,18 +442,6 @@ class Group:
     def __repr__(self) -> str:
         state = "closed" if self._transport is None else f"broken: {self._broken}" if self._broken else "open"
         return f"<weft.Group {self.name!r}, rank {self.rank} of {self.size}, {state}>"
-
-
-def _whole(value: Any, what: str, least: int, most: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        found = operator.index(value)
-    except TypeError:
-        raise TypeError(f"Group: {what} is an integer, not {value!r}") from None
-    if not least <= found <= most:
-        raise errors.InvalidArgument(f"Group: {what} is {found}; it must be {least} to {most}")
-    return found
 
 
 def _value(value: Any, call: str) -> tuple[Array, bool]:

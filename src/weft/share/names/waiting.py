@@ -1,8 +1,9 @@
-"""Arguments of the waiting calls: seconds, conditions."""
+"""Arguments of calls: seconds, whole numbers, and conditions to wait for."""
 
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,19 @@ def seconds(value: Any, what: str) -> float:
         raise TypeError(f"{what} is a number of seconds, not {value!r}") from None
     if math.isnan(found):
         raise errors.InvalidArgument(f"{what} is {value!r}; it must be a number of seconds")
+    return found
+
+
+def whole(value: Any, what: str, least: int, most: int) -> int:
+    """An integer. Raises TypeError, InvalidArgument."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is an integer, not {value!r}") from None
+    if not least <= found <= most:
+        raise errors.InvalidArgument(f"{what} is {found}; it must be {least} to {most}")
     return found
 
 

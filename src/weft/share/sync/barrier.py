@@ -5,8 +5,9 @@ from __future__ import annotations
 from ... import _nic, errors
 from ..arrays.calls import AGAIN, DONE, MAPPED, Answer
 from ..names.ticket import Ticket
+from ..names.waiting import whole
 from ..node import Node
-from .sync_object import BROKEN, Result, SyncObject, limit, whole
+from .sync_object import BROKEN, Result, SyncObject, limit
 
 _OP = _nic.SyncOp
 _WAIT, _ABORT, _RESET, _LOOK = map(int, (_OP.wait, _OP.abort, _OP.reset, _OP.look))

@@ -17,8 +17,9 @@ from ..arrays.calls import AGAIN, CALL_BYTES_MAX, DONE, Answer
 from ..arrays.checks import Array, alias, values
 from ..arrays.show import human_bytes
 from ..names.ticket import Ticket, decode_dtype, encode_dtype
+from ..names.waiting import whole
 from ..node import Node
-from .sync_object import TOO_LONG, Result, SyncObject, limit, patience, whole
+from .sync_object import TOO_LONG, Result, SyncObject, limit, patience
 
 _OP = _nic.SyncOp
 _PUT, _GET, _RESERVE, _COMMIT = map(int, (_OP.put, _OP.get, _OP.reserve, _OP.commit))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ..arrays.calls import AGAIN, Answer
 from ..names.ticket import Ticket
+from ..names.waiting import whole
 from ..node import Node
-from .sync_object import NO_SEAT, Result, SyncObject, limit, whole
+from .sync_object import NO_SEAT, Result, SyncObject, limit
 
 _OP = _nic.SyncOp
 _TAKE, _RELEASE, _LOOK = map(int, (_OP.take, _OP.release, _OP.look))

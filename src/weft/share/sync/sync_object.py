@@ -564,20 +564,5 @@ def patience(call: str, first: Any, second: Any, timeout: Any, block: Any, block
     return (found if asked else 0.0), True
 
 
-def whole(value: Any, what: str, least: int, most: int) -> int:
-    """An integer. Raises TypeError, InvalidArgument."""
-    import operator
-
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        found = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what} is an integer, not {value!r}") from None
-    if not least <= found <= most:
-        raise errors.InvalidArgument(f"{what} is {found}; it must be {least} to {most}")
-    return found
-
-
 def _article(kind: str) -> str:
     return f"{_ARTICLES.get(kind, 'a')} {kind}"
