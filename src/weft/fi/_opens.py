@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import errors
 from ..flags import AvType, CntrEvents, CqFormat, CqWaitCond, WaitObj
 from . import _args, _handle
-from .attrs import Info, dupinfo
+from .attrs import AvAttr, CqAttr, Info, dupinfo
 from .cntr import Counter, PollingCounter
 from .cq import CompletionQueue, PollingQueue, UnsignaledQueue
 
@@ -84,18 +84,9 @@ class Opens:
         _handle.check(
             self, "av_open", type=type, rx_ctx_bits=rx_ctx_bits, count=count, ep_per_node=ep_per_node, flags=flags
         )
-        flags = int(flags)
         _args.text("av_open", name=name)
-        made: AddressVector = self._vector_class(
-            self,
-            type=type or self.attr.av_type,
-            rx_ctx_bits=rx_ctx_bits,
-            count=count,
-            ep_per_node=ep_per_node,
-            name=name,
-            flags=flags,
-            context=context,
-        )
+        attr = AvAttr(type or self.attr.av_type, rx_ctx_bits, count, ep_per_node, name, int(flags))
+        made: AddressVector = self._vector_class(self, attr, context)
         return made
 
     def cq_open(
@@ -132,20 +123,10 @@ class Opens:
         _args.least("cq_open", _args.U64_MAX if most is None else most, size=size)
         _args.whole("cq_open", flags=flags, format=format, wait_cond=wait_cond)
         _args.integer("cq_open", signaling_vector=signaling_vector)
-        flags = int(flags)
         cls = CompletionQueue if self.policy.queues.signals else UnsignaledQueue
         if wait_obj == WaitObj.WAIT_NONE:
             cls = PollingQueue
-        return cls(
-            self,
-            size=size,
-            flags=flags,
-            format=format,
-            wait_obj=wait_obj,
-            signaling_vector=signaling_vector,
-            wait_cond=wait_cond,
-            context=context,
-        )
+        return cls(self, CqAttr(size, int(flags), format, wait_obj, signaling_vector, wait_cond), context)
 
     def cntr_open(
         self: Any,

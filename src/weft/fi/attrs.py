@@ -35,6 +35,30 @@ if TYPE_CHECKING:
 LIBRARY_VERSION = VERSION(2, 1)  # the interface that the documents we follow describe
 
 
+@dataclass(frozen=True)
+class AvAttr:
+    """How a vector is opened (struct fi_av_attr): the arguments of `Domain.av_open`, checked."""
+
+    type: int
+    rx_ctx_bits: int
+    count: int
+    ep_per_node: int
+    name: str | None
+    flags: int
+
+
+@dataclass(frozen=True)
+class CqAttr:
+    """How a completion queue is opened (struct fi_cq_attr): the arguments of `Domain.cq_open`, checked."""
+
+    size: int
+    flags: int
+    format: int
+    wait_obj: int
+    signaling_vector: int
+    wait_cond: int
+
+
 @dataclass(repr=False, slots=True)
 class TxAttr(Table):
     """Transmit side of an endpoint (struct fi_tx_attr). Source: fi_endpoint(3) "Transmit context attributes"."""

@@ -9,7 +9,7 @@ from .. import _nic, errors
 from ..flags import ADDR_NOTAVAIL, AvFlag, AvType, EqEvent, Errno, Flag
 from . import _args, _handle
 from ._control import Controlled
-from .attrs import LIBRARY_VERSION
+from .attrs import LIBRARY_VERSION, AvAttr
 from .auth_key import auth_key_bytes, keys_of_vector
 from .av_set import AvSet, AvSetAttr
 from .eq import EqEntry, EqErrEntry, EventQueue
@@ -36,19 +36,8 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
 
     _called = "av"
 
-    def __init__(
-        self,
-        domain: Domain,
-        *,
-        type: int,
-        rx_ctx_bits: int,
-        count: int,
-        ep_per_node: int,
-        name: str | None,
-        flags: int,
-        context: Any,
-    ) -> None:
-        rules = domain.policy.vectors
+    def __init__(self, domain: Domain, attr: AvAttr, context: Any) -> None:
+        rules, type, flags = domain.policy.vectors, attr.type, attr.flags
         self._refuse = domain.policy.refusals.refuse
         if flags & ~rules.open_flags:
             raise self._refuse(
@@ -60,12 +49,12 @@ class AddressVector(Controlled, _handle.LifeInDomain, _nic.AddressVectorCore):
                 "av_open: AV_USER_ID needs a domain opened with that capability\n"
                 "  try: fi.AV_USER_ID among domain_attr.caps of the hints",
             )
-        if name is not None:
+        if attr.name is not None:
             raise self._refuse(
                 Rule.AV_OPEN_NAME,
                 "av_open: named address vectors, shared between processes, are not supported; leave name None",
             )
-        if rx_ctx_bits:
+        if attr.rx_ctx_bits:
             raise self._refuse(
                 Rule.AV_OPEN_RX_CTX_BITS,
                 "av_open: rx_ctx_bits is for scalable endpoints, which this provider does not have",

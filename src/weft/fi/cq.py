@@ -16,6 +16,7 @@ from .._nic import Status
 from ..flags import ADDR_NOTAVAIL, CqFormat, CqWaitCond, Errno, Flag, WaitObj
 from . import _args, _handle
 from ._control import WAITING, Controlled
+from .attrs import CqAttr
 from .auth_key import keys_of_vector
 from .policy import Address, Failure
 from .policy_rules import CounterRules, QueueRules
@@ -178,26 +179,16 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
     _called = "cq"
     _commands = WAITING
 
-    def __init__(
-        self,
-        domain: Domain,
-        *,
-        size: int,
-        flags: int,
-        format: int,
-        wait_obj: int,
-        signaling_vector: int,
-        wait_cond: int,
-        context: Any,
-    ) -> None:
+    def __init__(self, domain: Domain, attr: CqAttr, context: Any) -> None:
         rules, refuse = domain.policy.queues, domain.policy.refusals.refuse
+        format, flags, wait_cond = attr.format, attr.flags, attr.wait_cond
         if format not in CqFormat.__members__.values():
             raise refuse(Rule.CQ_FORMAT, f"cq_open: format {format!r} is not one of FI_CQ_FORMAT_*")
         self.format = CqFormat(format) if format else rules.format_unspec
         if self.format not in rules.formats:
             known = ", ".join(str(kind) for kind in CqFormat if kind in rules.formats)
             raise refuse(Rule.CQ_FORMAT_UNSUPPORTED, f"cq_open: no {self.format} here; there are {known}")
-        self.wait_obj = waitable("cq_open", wait_obj, rules, domain.policy.refusals)
+        self.wait_obj = waitable("cq_open", attr.wait_obj, rules, domain.policy.refusals)
         if flags & ~rules.flags:
             raise refuse(
                 Rule.CQ_OPEN_FLAGS,
@@ -210,7 +201,7 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
         self.domain = domain
         self.context = context
         self.wait_cond = CqWaitCond(wait_cond) if rules.wait_conds else CqWaitCond.CQ_COND_NONE
-        entries = min(max(int(size or rules.size), rules.size_least), CQ_SIZE_MAX)
+        entries = min(max(int(attr.size or rules.size), rules.size_least), CQ_SIZE_MAX)
         self._entries = entries
         entries = max(entries * rules.fill_percent // 100, 1)
         domain.policy.take_queue()
@@ -225,9 +216,9 @@ class CompletionQueue(Controlled, _handle.LifeInDomain, _nic.CompletionQueueCore
                     ack_batch=rules.ack_batch,
                     reserves=rules.reserves,
                 ),
-                size,
+                attr.size,
                 flags,
-                int(signaling_vector),
+                int(attr.signaling_vector),
                 int(self.wait_cond),
             )
         except BaseException:

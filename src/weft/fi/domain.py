@@ -102,20 +102,6 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:
-
-        def mr_reg(
-            self,
-            buf: Any,
-            access: int,
-            offset: int = 0,
-            requested_key: int = 0,
-            flags: int = 0,
-            context: Any = None,
-            *,
-            len: int | None = None,
-        ) -> MemoryRegion: ...
-
     # mr_reg is a method of the extension: a plain registration runs no Python. For others the extension calls _mr_reg.
     def _mr_reg(
         self,
@@ -133,6 +119,9 @@ class Domain(DomainOfInfo, Opens, Controlled, DomainLater, _handle.Life, _nic.Do
             _handle.check(self, "mr_reg")
             buf, keep = cut(self, "mr_reg", buf, len, access)
         return self._register("mr_reg", (buf,), access, offset, requested_key, flags, context, keep)
+
+    if TYPE_CHECKING:
+        mr_reg = _mr_reg
 
     def _register(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ... import _nic, errors
 from ...fi import _args, _handle
 from ...fi._control import Controlled
+from ...fi.attrs import AvAttr
 from ...fi.av_set import AvSetAttr
 from ...flags import ADDR_NOTAVAIL, AddrFormat, AvFlag, AvType, Errno, Flag
 from ._common import stands_for
@@ -33,26 +34,17 @@ class RealAddressVector(Controlled, _handle.LifeInDomain, _nic.OfiAddressVectorC
     _called = "av"
     domain: Any
 
-    def __init__(
-        self,
-        domain: RealDomain,
-        *,
-        type: int,
-        rx_ctx_bits: int,
-        count: int,
-        ep_per_node: int,
-        name: str | None,
-        flags: int,
-        context: Any,
-    ) -> None:
+    def __init__(self, domain: RealDomain, attr: AvAttr, context: Any) -> None:
         self.domain = domain
         self.context = context
         self._inserted: set[int] = set()
         self._keys: set[int] = set()
         self._eq: Any = None
-        self.type = AvType(type) if type in AvType.__members__.values() else type
-        self.flags = flags
-        _nic.OfiAddressVectorCore.__init__(self, domain, int(type), rx_ctx_bits, count, ep_per_node, name, flags)
+        self.type = AvType(attr.type) if attr.type in AvType.__members__.values() else attr.type
+        self.flags = attr.flags
+        _nic.OfiAddressVectorCore.__init__(
+            self, domain, int(attr.type), attr.rx_ctx_bits, attr.count, attr.ep_per_node, attr.name, attr.flags
+        )
         self._opened(3, domain)
 
     def _format(self) -> int:
