@@ -22,26 +22,6 @@ from . import errors
 from ._files import open_regular
 from .flags import MR_BASIC_MAP, MrMode
 
-__all__ = [
-    "MR_MODES_ON_REQUEST",
-    "SECRET_BYTES_MIN",
-    "CacheSettings",
-    "Environment",
-    "Found",
-    "Instead",
-    "Secret",
-    "Settings",
-    "Text",
-    "Variable",
-    "Words",
-    "check_secret",
-    "load",
-    "load_cache",
-    "secret",
-    "shown",
-    "variables",
-]
-
 SECRET_BYTES_MIN = 16
 
 # Values of WEFT_MR_MODE.
