@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import errors
 
@@ -36,3 +36,16 @@ class With:
             if hasattr(error, "add_note"):  # Python 3.11
                 why = reason if isinstance(reason, errors.FabricError) else repr(reason)
                 error.add_note(f"weft: the `with` block could not close {self!r}:\n{why}")
+
+
+class Closable(With):
+    """A handle that close() ends, once."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _closed: bool
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._closed

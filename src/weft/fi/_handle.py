@@ -18,7 +18,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from .. import _process, errors
-from .._with import With
+from .._with import Closable
 from . import _args
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def owned(*handles: Handle) -> None:
         handle._site = None
 
 
-class Life(With):
+class Life(Closable):
     """Whether a handle is open, where it was made, its end, and `with`. A handle has no copies."""
 
     __slots__ = ()
@@ -214,11 +214,6 @@ class Life(With):
     def __del__(self, finalize: Callable[[Any, Callable[[], None], Iterable[Parent]], None] = finalize) -> None:
         if not self._closed and self._site is not None:
             finalize(self, self._release, self._parents())
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def __reduce__(self) -> NoReturn:
         no_copies(self)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _keys, _process, errors, fi
-from .._with import With
+from .._with import Closable
 from ..fi import _handle
 from ..fi.info import first
 from ..memory.cache import statistics as cache_statistics
@@ -83,7 +83,7 @@ class NodeStatistics:
     cache_invalidations: int
 
 
-class Node(With):
+class Node(Closable):
     """Shares arrays of this process and attaches arrays of others. Made by `weft.open()`.
 
     After `node.share(array, name="table")` other processes can reach `array`. `node.attach("table")` returns the array
@@ -263,11 +263,6 @@ class Node(With):
         return names()
 
     # ---- state of the node -----------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     @property
     def shared(self) -> list[Shared]:

@@ -11,7 +11,7 @@ import weakref
 from typing import IO, Any
 
 from .. import _keys, _nic, _process
-from .._with import With
+from .._with import Closable
 from ..memory import hmem
 from . import _args, mem, print_info
 from .constants import Feature, ParamField, WorkerParamField
@@ -29,7 +29,7 @@ _HINTS = (
 )
 
 
-class Context(With, _nic.UcpContextCore):
+class Context(Closable, _nic.UcpContextCore):
     """A UCP context on this process's NIC (ucp_init).
 
         with ucp.Context() as context, context.worker_create() as worker:
@@ -242,11 +242,6 @@ class Context(With, _nic.UcpContextCore):
         return worker
 
     # ---- life --------------------------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def _check(self, op: str) -> None:
         if self._closed:

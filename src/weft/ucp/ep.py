@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, errors
-from .._with import With
+from .._with import Closable
 from . import _args
 from .constants import EpCloseFlag, ErrHandlingMode
 from .packed import parse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 
-class Endpoint(With, _nic.UcpEndpointCore):
+class Endpoint(Closable, _nic.UcpEndpointCore):
     """An endpoint to a peer's worker (ucp_ep_h). Made by `Worker.ep_create`; a context manager.
 
     `put_nbx`, `get_nbx`, `atomic_op_nbx` and `flush_nbx` return requests. `rkey_unpack` makes the keys that they need.
@@ -100,11 +100,6 @@ class Endpoint(With, _nic.UcpEndpointCore):
         return key
 
     # ---- life --------------------------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     @property
     def status(self) -> Status:

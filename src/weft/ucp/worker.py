@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _keys, _nic, _process, errors
-from .._with import With
+from .._with import Closable
 from ..flags import BindFlag, CqFormat, Flag, WaitObj
 from . import _args, aio
 from .constants import EpParamField, ErrHandlingMode, Feature, ThreadMode
@@ -62,7 +62,7 @@ def nic_endpoint(context: Context, wakeup: bool) -> NicEndpoint:
     return cq, av, ep
 
 
-class Worker(With, _nic.UcpWorkerCore):
+class Worker(Closable, _nic.UcpWorkerCore):
     """A worker (ucp_worker_h). Made by `Context.worker_create`; a context manager.
 
     `get_address` returns the address for peers, `ep_create` makes an endpoint of a peer's address. `progress` does the
@@ -322,11 +322,6 @@ class Worker(With, _nic.UcpWorkerCore):
         return found
 
     # ---- life --------------------------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._closed
 
     def _check(self, op: str) -> None:
         if self._closed:
