@@ -297,7 +297,7 @@ std::string attribute(PyObject* obj, const char* name) {
     if (found != kBytes) has = call::datatype_name(found);
   }
   if (found == datatype || found == kBytes) return true;
-  const uint64_t size = datatype < nic::kDatatypeCount ? nic::datatype_size(static_cast<nic::Datatype>(datatype)) : 0;
+  const uint64_t size = element_bytes(datatype);
   if (has == "bool" && size == 1) return true;
   return set_error(
       fi_err::kEINVAL, method, ": ", name, " has elements of type ", has, ", and the datatype is ",

@@ -111,8 +111,9 @@ PyObject* cntr_readerr(PyObject* self, PyObject*) {
 }
 
 // add(), set() ...: `here` of the NIC's counter, `there` of the library's.
-template <bool errors, auto here, auto there>
-void change(CounterCore& c, const char* call, nb::handle value) {
+template <Text kCall, bool errors, auto here, auto there>
+void change(CounterCore& c, nb::handle value) {
+  const char* const call = kCall.text;
   if (c.lib) {
     const auto found = ofi::op(ofi_counter(c, call)->get()->ops, there);
     if (found == nullptr) ofi_raise_missing(call);
@@ -261,7 +262,8 @@ void register_cntr(Module& m) {
           nb::arg("offset"), nb::arg("value"),
           "Has the effect of a plain store, at once. No store made by this call is lost.");
   Class<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
-  def_waits(cntr, &CounterCore::lib);
+  def_waits(cntr, &CounterCore::lib,
+            "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.");
   cntr.def(
           "__init__",
           [](CounterCore* self, DomainCore& d, const nic::CounterConfig& config, uint64_t) {
@@ -300,39 +302,18 @@ void register_cntr(Module& m) {
           },
           nb::arg("domain"), nb::arg("config"), nb::arg("flags"),
           "flags: of struct fi_cntr_attr, for a real libfabric.")
-      .def_prop_ro(
-          "fd", [](CounterCore& c) { return c.lib        ? descriptor(*c.lib)
-                                            : c.notifier ? c.notifier->fd()
-                                                         : -1; },
-          "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.")
-      .def(
-          "add",
-          [](CounterCore& c, nb::handle value) {
-            change<false, &nic::Counter::add, &ofi::CntrOps::add>(c, "cntr.add", value);
-          },
-          nb::arg("value").none(), nb::sig("def add(self, value: int) -> None"),
-          "Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
-      .def(
-          "set",
-          [](CounterCore& c, nb::handle value) {
-            change<false, &nic::Counter::set, &ofi::CntrOps::set>(c, "cntr.set", value);
-          },
-          nb::arg("value").none(), nb::sig("def set(self, value: int) -> None"),
-          "Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
-      .def(
-          "adderr",
-          [](CounterCore& c, nb::handle value) {
-            change<true, &nic::Counter::add_errors, &ofi::CntrOps::adderr>(c, "cntr.adderr", value);
-          },
-          nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
-          "Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.")
-      .def(
-          "seterr",
-          [](CounterCore& c, nb::handle value) {
-            change<true, &nic::Counter::set_errors, &ofi::CntrOps::seterr>(c, "cntr.seterr", value);
-          },
-          nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
-          "Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.")
+      .def("add", &change<"cntr.add", false, &nic::Counter::add, &ofi::CntrOps::add>, nb::arg("value").none(),
+           nb::sig("def add(self, value: int) -> None"),
+           "Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
+      .def("set", &change<"cntr.set", false, &nic::Counter::set, &ofi::CntrOps::set>, nb::arg("value").none(),
+           nb::sig("def set(self, value: int) -> None"),
+           "Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
+      .def("adderr", &change<"cntr.adderr", true, &nic::Counter::add_errors, &ofi::CntrOps::adderr>,
+           nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
+           "Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.")
+      .def("seterr", &change<"cntr.seterr", true, &nic::Counter::set_errors, &ofi::CntrOps::seterr>,
+           nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
+           "Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.")
       .def("set_wb_buffer", set_wb_buffer, nb::arg("buffer").none(),
            nb::sig("def set_wb_buffer(self, buffer: object) -> None"),
            "Sets the buffer to which the NIC writes the counter: now, and at every later write-back. The NIC writes\n"

@@ -379,6 +379,10 @@ inline call::Local local_of(const Buf& b) {
   const nic::MemoryRegion* own = b.region != nullptr ? b.region->region.get() : nullptr;
   return {b.data, b.length, nullptr, own, b.iface, b.bare, false};
 }
+// Bytes of an element; 0 for an unknown datatype.
+constexpr size_t element_bytes(uint64_t datatype) noexcept {
+  return datatype < nic::kDatatypeCount ? nic::datatype_size(static_cast<nic::Datatype>(datatype)) : 0;
+}
 // HOT. Refuses an array whose elements are not of the datatype; false with an error set. Memory without an element
 // type, and arrays of bytes (uint8, void), are taken as they are. name: the argument.
 bool fits_datatype(const char* method, const char* name, PyObject* obj, uint64_t datatype);

@@ -341,7 +341,8 @@ void register_cq(Module& m) {
 
   Class<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
                                 "The NIC's side of a completion queue.");
-  def_waits(cq, &CompletionQueueCore::lib);
+  def_waits(cq, &CompletionQueueCore::lib,
+            "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.");
   cq.def(
         "__init__",
         [](CompletionQueueCore* self, DomainCore& d, const nic::QueueConfig& config, nb::handle, nb::handle, nb::handle,
@@ -388,12 +389,6 @@ void register_cq(Module& m) {
             return c.lib ? std::pair{false, 0} : std::pair{c.cq->in_huge_pages(), c.cq->huge_error()};
           },
           "(True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).")
-      .def_prop_ro(
-          "fd",
-          [](const CompletionQueueCore& c) { return c.lib        ? descriptor(*c.lib)
-                                                    : c.notifier ? c.notifier->fd()
-                                                                 : -1; },
-          "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.")
       .def_prop_ro(
           "capacity", [](const CompletionQueueCore& c) { return c.lib ? 0 : c.cq->capacity(); },
           "The number of entries that the queue holds.")

@@ -15,13 +15,13 @@ struct Pair {
   bool take(PyObject* datatype_arg, PyObject* op_arg, const char* method) {
     uint64_t type = 0, what = 0;
     if (!to_u64(datatype_arg, &type, method, "datatype") || !to_u64(op_arg, &what, method, "op")) return false;
-    if (type >= std::size(kOfiElement) || what >= 1024) {
+    size = element_bytes(type);
+    if (size == 0 || what >= 1024) {
       return set_error(fi_err::kEOPNOTSUPP, method, ": ", call::op_name(what), " on ", call::datatype_name(type),
                        " is no pair of fi_atomic(3)");
     }
     datatype = static_cast<int>(type);
     op = static_cast<int>(what);
-    size = kOfiElement[type];
     return true;
   }
 };
@@ -111,7 +111,7 @@ PyObject* one_atomic(PyObject* self, const char* method, Family family, const On
       return set_error(fi_err::kEINVAL, method, ": count is ", wanted, ", the buffers have ", count, " elements");
     count = wanted;
   }
-  const OfiOp op{method, kOfiTransmit, ep->tx_flags | (inject ? kOfiInject : 0), count * pair.size, false};
+  const OfiOp op{method, kOfiTransmit, ep->tx_flags | (inject ? flag::kInject : 0), count * pair.size, false};
   if (!ofi_ready(*ep, method, peer, false) || (!inject && !ofi_described(*ep, method, operand, desc)) ||
       !ofi_described(*ep, method, compare, compare_desc) || !ofi_described(*ep, method, result, result_desc) ||
       !count_ok(*ep, method, family, pair, count) || !ofi_fits(*ep, op, 1, family == Family::base)) {

@@ -13,8 +13,6 @@ namespace weft::bind {
 
 namespace {
 
-constexpr uint64_t kMultiRecv = 1u << 16;  // FI_MULTI_RECV
-
 // The entries of one call of the library, whose size depends on the queue's format.
 struct Raw {
   alignas(ofi::CqEntry) std::byte bytes[kReadMax * sizeof(ofi::CqEntry)];
@@ -48,7 +46,7 @@ bool take_over(OfiCq& cq, const ofi::CqEntry& e, bool failed, PyObject** context
   if (slot == nullptr) slot = cq.slots.unname(e.context);
   if (slot == nullptr) return true;  // a write with data of a peer
   *context = reinterpret_cast<PyObject*>(slot->context);
-  if (slot->multi && !failed && (e.flags & kMultiRecv) == 0) {  // the buffer stays posted
+  if (slot->multi && !failed && (e.flags & nic::flag::kMultiRecv) == 0) {  // the buffer stays posted
     Py_XINCREF(*context);
     return true;
   }

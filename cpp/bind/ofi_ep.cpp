@@ -45,7 +45,7 @@ void make_ep(Core* self, const OfiCore<OfiDomain>& domain, const OfiInfo& info) 
   box->mr_local = domain.box->mr_local;
   box->triggers = (info.info->caps & kOfiTrigger) != 0;
   box->connected = info.info->ep != nullptr && info.info->ep->type == kEpMsg;
-  if (d.soft_groups() && info.info->ep != nullptr && (info.info->caps & kOfiCollective) != 0) {
+  if (d.soft_groups() && info.info->ep != nullptr && (info.info->caps & flag::kCollective) != 0) {
     const auto bits = static_cast<int>(std::bit_width(info.info->ep->mem_tag_format));
     box->reserved_tag = bits == 0 || bits == 64 ? 0 : ~uint64_t{0} << bits;
   }
@@ -64,13 +64,21 @@ const Ops* whole(const Ops* ops) {
   return std::count(calls, calls + sizeof(Ops) / sizeof(void*) - 1, nullptr) == 0 ? ops : nullptr;
 }
 
+// flags: of operations, and FI_TRANSMIT or FI_RECV, the side that has them from now on.
+void put_op_flags(OfiEp& ep, uint64_t flags) {
+  const uint64_t own = flags & ~(kOfiTransmit | flag::kRecv);
+  if (flags & kOfiTransmit) ep.tx_flags = own;
+  if (flags & flag::kRecv) ep.rx_flags = own;
+}
+
 // Finds out which calls of an enabled endpoint are plain.
 void settle(OfiEp& ep) {
   ep.msg = whole(ep.get()->msg);
   ep.rma = whole(ep.get()->rma);
   ep.tagged = ep.reserved_tag == 0 ? whole(ep.get()->tagged) : nullptr;
-  ep.plain_tx = ep.tx && (ep.selective & kOfiTransmit) == 0 && (ep.tx_flags & kOfiInject) == 0;
-  ep.plain_rx = ep.rx && (ep.selective & kOfiRecv) == 0 && (ep.rx_flags & (kOfiMultiRecv | kOfiPeek | kOfiClaim)) == 0;
+  ep.plain_tx = ep.tx && (ep.selective & kOfiTransmit) == 0 && (ep.tx_flags & flag::kInject) == 0;
+  ep.plain_rx = ep.rx && (ep.selective & flag::kRecv) == 0 &&
+                (ep.rx_flags & (flag::kMultiRecv | flag::kPeek | flag::kClaim)) == 0;
 }
 
 // Copies what an alias shares with its original.
@@ -114,9 +122,7 @@ void make_alias(Core* self, Core& original, uint64_t flags) {
   box->reserved_tag = ep.reserved_tag;
   box->tx_flags = ep.tx_flags;
   box->rx_flags = ep.rx_flags;
-  const uint64_t own = flags & ~(kOfiTransmit | kOfiRecv);
-  if (flags & kOfiTransmit) box->tx_flags = own;
-  if (flags & kOfiRecv) box->rx_flags = own;
+  put_op_flags(*box, flags);
   follow(*box, ep);
   ep.aliases.push_back(box);
   new (self) Core{box};
@@ -133,9 +139,7 @@ void set_ops_flags(Core& self, uint64_t flags) {
   OfiEp& ep = ofi_open(self, "ep.control(SETOPSFLAG)");
   uint64_t asked = flags;
   ofi_check("ep.control(SETOPSFLAG)", ep.h.fid->ops->control(ep.h.fid, ofi::kSetOpsFlag, &asked));
-  const uint64_t own = flags & ~(kOfiTransmit | kOfiRecv);
-  if (flags & kOfiTransmit) ep.tx_flags = own;
-  if (flags & kOfiRecv) ep.rx_flags = own;
+  put_op_flags(ep, flags);
   if (ep.enabled) settle(ep);
 }
 
@@ -150,16 +154,14 @@ OfiEp& bind_progress(const Core& self, const std::shared_ptr<T>& other, uint64_t
   return ep;
 }
 
-constexpr uint64_t kSelective = 1ull << 59;  // FI_SELECTIVE_COMPLETION
-
 // The library reports every operation, also where the application wants selected ones: an entry tells when the buffers
 // of an operation are free. read() leaves out entries that the application does not want.
 void bind_cq(Core& self, const CompletionQueueCore& cq, uint64_t flags) {
   if (!cq.lib) raise(fi_err::kEINVAL, "ep.bind: the queue is of Weft's NIC");
-  OfiEp& ep = bind_progress(self, cq.lib, flags & ~kSelective);
+  OfiEp& ep = bind_progress(self, cq.lib, flags & ~flag::kSelectiveCompletion);
   if (flags & kOfiTransmit) ep.tx = cq.lib;
-  if (flags & kOfiRecv) ep.rx = cq.lib;
-  if (flags & kSelective) ep.selective |= flags & (kOfiTransmit | kOfiRecv);
+  if (flags & flag::kRecv) ep.rx = cq.lib;
+  if (flags & flag::kSelectiveCompletion) ep.selective |= flags & (kOfiTransmit | flag::kRecv);
   if (ep.enabled) settle(ep);
   tell_aliases(ep);
 }

@@ -10,14 +10,9 @@
 
 namespace weft::bind {
 
-constexpr uint64_t kOfiTransmit = 1u << 11, kOfiRecv = 1u << 10;         // FI_TRANSMIT, FI_RECV
-constexpr uint64_t kOfiCompletion = 1u << 24, kOfiMultiRecv = 1u << 16;  // FI_COMPLETION, FI_MULTI_RECV
-constexpr uint64_t kOfiInject = 1u << 25, kOfiRemoteData = 1u << 17;     // FI_INJECT, FI_REMOTE_CQ_DATA
-constexpr uint64_t kOfiPeek = 1u << 19, kOfiClaim = 1ull << 59;          // FI_PEEK, FI_CLAIM
-constexpr uint64_t kOfiTrigger = 1u << 20;                               // FI_TRIGGER
-constexpr uint64_t kOfiCollective = 1u << 6;                             // FI_COLLECTIVE
-// Bytes of an element by FI_INT8 ... FI_FLOAT8_E5M2.
-constexpr size_t kOfiElement[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16, 2, 2, 1, 1};
+namespace flag = nic::flag;                     // libfabric's
+constexpr uint64_t kOfiTransmit = flag::kSend;  // FI_TRANSMIT is FI_SEND
+constexpr uint64_t kOfiTrigger = 1u << 20;      // FI_TRIGGER
 constexpr size_t kOfiSilentMax = 64;  // operations without entries that may be under way before the queue is read
 
 // The endpoint of a method, or null with an error set.
@@ -110,7 +105,7 @@ struct OfiOp {
 Failed ofi_refuse_size(const OfiEp& ep, const OfiOp& op, size_t count);
 inline bool ofi_fits(const OfiEp& ep, const OfiOp& op, size_t count, bool outbound) {
   if (count <= (op.receives ? ep.rx_iov_limit : ep.iov_limit) &&
-      (!outbound || (op.flags & kOfiInject) == 0 || op.total <= ep.inject_size)) [[likely]] {
+      (!outbound || (op.flags & flag::kInject) == 0 || op.total <= ep.inject_size)) [[likely]] {
     return true;
   }
   return ofi_refuse_size(ep, op, count);
@@ -138,10 +133,10 @@ PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* con
   if (op.slot == nullptr && context != nullptr && context != Py_None)
     slot->context = reinterpret_cast<uint64_t>(Py_NewRef(context));
   slot->receives = op.receives;
-  if (op.receives && (op.flags & (kOfiPeek | kOfiClaim)) != 0) [[unlikely]]
-    slot->claim = (op.flags & (kOfiPeek | kOfiClaim)) == (kOfiPeek | kOfiClaim) ? ofi::Slot::Claim::peeks
-                                                                                : ofi::Slot::Claim::none;
-  slot->multi = op.receives && (op.flags & kOfiMultiRecv) != 0;
+  if (op.receives && (op.flags & (flag::kPeek | flag::kClaim)) != 0) [[unlikely]]
+    slot->claim = (op.flags & (flag::kPeek | flag::kClaim)) == (flag::kPeek | flag::kClaim) ? ofi::Slot::Claim::peeks
+                                                                                            : ofi::Slot::Claim::none;
+  slot->multi = op.receives && (op.flags & flag::kMultiRecv) != 0;
   if (op.trigger != nullptr) [[unlikely]]
     op.trigger->fill(slot);
   for (size_t i = 0; i < count; ++i) {
@@ -153,7 +148,7 @@ PyObject* ofi_post(OfiEp* ep, const OfiOp& op, PyObject* context, const Buf* con
     slot->hold(reinterpret_cast<uint64_t>(owner));
   }
   if (cq != nullptr) {
-    if ((ep->selective & op.side) != 0 && (op.flags & kOfiCompletion) == 0) {
+    if ((ep->selective & op.side) != 0 && (op.flags & flag::kCompletion) == 0) {
       slot->silent = true;
       ++cq->silent;
     }

@@ -81,9 +81,8 @@ nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
 
 void register_ofi_event_queues(Module& m) {
   Class<OfiCore<OfiEq>> eq_type(m, "OfiEventQueueCore", "An event queue of a real libfabric.");
-  def_waits(eq_type, &OfiCore<OfiEq>::box);
-  eq_type.def_prop_ro("fd", [](const OfiCore<OfiEq>& core) { return descriptor(*core.box); })
-      .def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
+  def_waits(eq_type, &OfiCore<OfiEq>::box, "A descriptor that is readable while events wait (wait_obj FD), or -1.");
+  eq_type.def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
       .def("close_core", &ofi_close<"eq.close", OfiEq>)
       .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
            nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))

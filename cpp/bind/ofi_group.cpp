@@ -89,7 +89,7 @@ void join(GroupBox* self, OfiCore<OfiEp>& endpoint, OfiCore<OfiAv>& vector, std:
   // libfabric's own collectives take NOTAVAIL for a set that they may not have.
   if (soft) ofi_check(call, set->ops->addr(set, &to.coll_addr));
   ofi::FidMc* fid = nullptr;
-  ofi_check(call, joins(ep.get(), &to, flags | kOfiCollective, &fid, reinterpret_cast<void*>(number)));
+  ofi_check(call, joins(ep.get(), &to, flags | flag::kCollective, &fid, reinterpret_cast<void*>(number)));
   mc->h.fid = &fid->fid;
   auto box = std::make_shared<OfiGroup>();
   box->token = nb::steal(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
@@ -129,9 +129,9 @@ bool to_elements(const char* method, const CollectiveArgs& c, const Buf& buf, ui
                  size_t* bytes) {
   const bool given = c.datatype != nullptr && c.datatype != Py_None;
   if (!(given ? to_u64(c.datatype, datatype, method, "datatype") : datatype_of(method, c.buf, datatype))) return false;
-  if (*datatype >= std::size(kOfiElement))
+  const size_t size = element_bytes(*datatype);
+  if (size == 0)
     return fail(fi_err::kEOPNOTSUPP, method, "datatype " + std::to_string(*datatype) + " is none of fi_atomic(3)");
-  const size_t size = kOfiElement[*datatype];
   *count = buf.length / size;
   const uint64_t most = *count;
   if (c.count != nullptr && c.count != Py_None && !to_u64(c.count, count, method, "count")) return false;

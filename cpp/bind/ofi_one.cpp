@@ -31,7 +31,7 @@ template <typename M>
     }
     return ofi_post_inject(ep, {method}, [&] { return M::call(ep->get(), c, nullptr); });
   }
-  const OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length,
+  const OfiOp op{method, receives ? flag::kRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, b.length,
                  receives};
   if (!ofi_described(*ep, method, b, c.desc) || !ofi_fits(*ep, op, 1, !writable)) return nullptr;
   const Buf* bufs[] = {&b};
@@ -84,7 +84,7 @@ PyObject* post(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
     slot->receives = kReceives;
     const ssize_t r = M::jump(ep->get(), c, slot);
     if (r != 0) [[unlikely]]
-      return refused(ep, M::kName, cq, slot, r, kReceives ? kOfiRecv : kOfiTransmit);
+      return refused(ep, M::kName, cq, slot, r, kReceives ? flag::kRecv : kOfiTransmit);
     Py_RETURN_NONE;
   }
 }

@@ -192,7 +192,7 @@ PyObject* listed(PyObject* self, const BufferArgs& a, OfiKind kind, Find&& find)
       !ofi_numbers<M>(*ep, a, receives, &c) || !list.all_described(*ep, method)) {
     return nullptr;
   }
-  OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
+  OfiOp op{method, receives ? flag::kRecv : kOfiTransmit, receives ? ep->rx_flags : ep->tx_flags, list.total, receives};
   if (!ofi_fits(*ep, op, list.count, !writable)) return nullptr;
   return ofi_post(ep, op, a.context, list.pointers.data(), list.count, [&](void* context) {
     const auto entry = find(ep->get());
@@ -235,7 +235,7 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   if (!to_u64(flags_arg, &flags, method, "flags")) return nullptr;
   const MsgFields m(msg, type);
   if (!m.all()) return nullptr;
-  if ((flags & (kOfiPeek | kOfiClaim)) != 0 && ep->domain->quirks.has(ofi::Quirk::ignores_peek) &&
+  if ((flags & (flag::kPeek | flag::kClaim)) != 0 && ep->domain->quirks.has(ofi::Quirk::ignores_peek) &&
       std::strcmp(method, "recvmsg") == 0) {
     return set_error(
         fi_err::kEOPNOTSUPP,
@@ -244,15 +244,15 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   }
   // fi_tagged(3): DISCARD goes with PEEK or CLAIM. Not every provider looks: DISCARD_ALONE_CRASHES of the table of
   // quirks.
-  if (receives && (flags & nic::flag::kDiscard) != 0 && ((flags & kOfiPeek) != 0) == ((flags & kOfiClaim) != 0)) {
+  if (receives && (flags & nic::flag::kDiscard) != 0 && ((flags & flag::kPeek) != 0) == ((flags & flag::kClaim) != 0)) {
     return set_error(fi_err::kEINVAL, method, ": DISCARD ",
-                     ((flags & kOfiPeek) != 0 ? "with both PEEK and CLAIM" : "without PEEK or CLAIM"),
+                     ((flags & flag::kPeek) != 0 ? "with both PEEK and CLAIM" : "without PEEK or CLAIM"),
                      "\n  rule: fi_tagged(3): a peek, or the claim of a peeked message, may discard");
   }
   OfiList list;
   ofi::Addr peer = ~uint64_t{0};
   uint64_t data = 0;
-  const bool buffers = !receives || (flags & kOfiPeek) == 0;  // a peek has none
+  const bool buffers = !receives || (flags & flag::kPeek) == 0;  // a peek has none
   if ((buffers &&
        (!list.acquire(m.iov.value, writable, m.count.value, method) || !list.take_descs(m.desc.value, method))) ||
       !to_u64(m.addr.value, &peer, method, "addr") || !to_u64(m.data.value, &data, method, "data") ||
@@ -261,13 +261,13 @@ PyObject* of_struct(PyObject* self, const char* method, const char* type, PyObje
   }
   OfiTrigger trigger;
   if (!trigger.take(*ep, method, flags, m.context.value)) return nullptr;
-  OfiOp op{method, receives ? kOfiRecv : kOfiTransmit, flags, list.total, receives};
+  OfiOp op{method, receives ? flag::kRecv : kOfiTransmit, flags, list.total, receives};
   if (trigger.cntr != nullptr) op.trigger = &trigger;
   if (!ofi_fits(*ep, op, list.count, !writable) ||
       (remote != nullptr && !remote->fits(*ep, method, list.total, "bytes"))) {
     return nullptr;
   }
-  if (receives && (flags & (kOfiClaim | kOfiPeek)) == kOfiClaim) {  // of a message that a peek took hold of
+  if (receives && (flags & (flag::kClaim | flag::kPeek)) == flag::kClaim) {  // of a message that a peek took hold of
     op.slot = claimed(*ep, m.context.value);
     if (op.slot == nullptr)
       return set_error(fi_err::kEINVAL, method, ": CLAIM: no peek with PEEK | CLAIM has this context");

@@ -79,12 +79,20 @@ int descriptor(T& t) {
     ofi_check("fi_control(FI_GETWAIT)", t.h.fid->ops->control(t.h.fid, ofi::kGetWait, &t.fd));
   return t.fd;
 }
-// Members of a queue or counter that are of a real libfabric; lib: its place, null for one of Weft's NIC.
+// Members that queues and counters have for the sake of a real libfabric; lib: its place, null for one of Weft's NIC.
 template <typename Core, typename T>
-void def_waits(Class<Core>& type, std::shared_ptr<T> Core::* lib) {
+void def_waits(Class<Core>& type, std::shared_ptr<T> Core::* lib, const char* about_fd) {
   type.def_prop_ro("fid",
                    [lib](const Core& c) { return c.*lib ? reinterpret_cast<uint64_t>((c.*lib)->h.fid) : uint64_t{0}; })
       .def_prop_ro("_has_wait", [lib](const Core& c) { return c.*lib && (c.*lib)->has_wait; })
+      .def_prop_ro(
+          "fd",
+          [lib](const Core& c) {
+            if (c.*lib) return descriptor(*(c.*lib));
+            if constexpr (requires { c.notifier; }) return c.notifier ? c.notifier->fd() : -1;
+            return -1;
+          },
+          about_fd)
       .def_prop_ro(
           "in_use", [lib](const Core& c) { return (c.*lib).use_count() > 1; },
           "True while an object of a real libfabric that uses this one exists.");

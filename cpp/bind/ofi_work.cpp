@@ -109,9 +109,9 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
   if (atomic) {
     n.datatype = number(msg.ptr(), "datatype");
     n.op = number(msg.ptr(), "op");
-    if (n.datatype >= std::size(kOfiElement) || n.op >= 1024)
+    element = element_bytes(n.datatype);
+    if (element == 0 || n.op >= 1024)
       refuse(fi_err::kEOPNOTSUPP, "the datatype and the operation are no pair of fi_atomic(3)");
-    element = kOfiElement[n.datatype];
     w.operand.datatype = w.result.datatype = w.compare.datatype = n.datatype;
   }
   const Attr iov(msg.ptr(), "msg_iov"), count(msg.ptr(), "iov_count"), desc(msg.ptr(), "desc");
@@ -133,7 +133,7 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
   if (w.result.total < (fetches ? w.operand.total : 0) || w.compare.total < (compares ? w.operand.total : 0)) {
     refuse(fi_err::kEINVAL, "the lists of values and results are shorter than the operands");
   }
-  const OfiOp op{kCall, w.receives() ? kOfiRecv : kOfiTransmit, flags, w.operand.total, w.receives()};
+  const OfiOp op{kCall, w.receives() ? flag::kRecv : kOfiTransmit, flags, w.operand.total, w.receives()};
   if (!ofi_ready(ep, kCall, n.peer, w.receives()) || !w.operand.all_described(ep, kCall) ||
       !w.compare.all_described(ep, kCall) || !w.result.all_described(ep, kCall) ||
       !ofi_fits(ep, op, w.operand.count, !writable) || !ofi_fits(ep, op, w.result.count, false) ||
@@ -142,7 +142,7 @@ void make_transfer(OfiCore<Work>* self, OfiCore<OfiEp>& endpoint, int kind, nb::
     failed();
   }
   void* const context = &w.work;
-  const uint64_t given = flags | kOfiCompletion;
+  const uint64_t given = flags | flag::kCompletion;
   if (tagged) {
     w.op.tagged = {ep.get(),
                    {w.operand.iov.data(), w.operand.descs(), w.operand.count, n.peer, n.tag, n.ignore, context, n.data},
@@ -209,7 +209,7 @@ void queue(nb::handle self, nb::handle context) {
   for (const OfiList* list : {&w.operand, &w.compare, &w.result}) {
     for (size_t i = 0; i < list->count; ++i) bufs[held++] = list->pointers[i];
   }
-  const OfiOp op{kCall, w.receives() ? kOfiRecv : kOfiTransmit, w.wanted | kOfiCompletion, 0, w.receives()};
+  const OfiOp op{kCall, w.receives() ? flag::kRecv : kOfiTransmit, w.wanted | flag::kCompletion, 0, w.receives()};
   PyObject* const done = ofi_post(ep.get(), op, context.ptr(), bufs.data(), held, [&](void* place) -> ssize_t {
     w.slot = static_cast<ofi::Slot*>(place);
     w.slots(*ep).name(&w.work, w.slot);
@@ -219,7 +219,7 @@ void queue(nb::handle self, nb::handle context) {
   });
   if (done == nullptr) failed();
   OfiCq* cq = w.cq(*ep);
-  if ((w.wanted & kOfiCompletion) == 0 && cq != nullptr) {
+  if ((w.wanted & flag::kCompletion) == 0 && cq != nullptr) {
     w.slot->silent = true;
     ++cq->silent;
   }

@@ -2137,6 +2137,12 @@ class CompletionQueueCore:
     def fid(self) -> int: ...
 
     @property
+    def fd(self) -> int:
+        """
+        A descriptor that is readable while entries may be unread (wait_obj FD), or -1.
+        """
+
+    @property
     def in_use(self) -> bool:
         """True while an object of a real libfabric that uses this one exists."""
 
@@ -2144,12 +2150,6 @@ class CompletionQueueCore:
     def huge_pages(self) -> tuple[bool, int]:
         """
         (True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).
-        """
-
-    @property
-    def fd(self) -> int:
-        """
-        A descriptor that is readable while entries may be unread (wait_obj FD), or -1.
         """
 
     @property
@@ -2248,14 +2248,14 @@ class CounterCore:
     def fid(self) -> int: ...
 
     @property
-    def in_use(self) -> bool:
-        """True while an object of a real libfabric that uses this one exists."""
-
-    @property
     def fd(self) -> int:
         """
         A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.
         """
+
+    @property
+    def in_use(self) -> bool:
+        """True while an object of a real libfabric that uses this one exists."""
 
     def add(self, value: int) -> None:
         """Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add."""
@@ -4808,11 +4808,12 @@ class OfiEventQueueCore:
     def fid(self) -> int: ...
 
     @property
-    def in_use(self) -> bool:
-        """True while an object of a real libfabric that uses this one exists."""
+    def fd(self) -> int:
+        """A descriptor that is readable while events wait (wait_obj FD), or -1."""
 
     @property
-    def fd(self) -> int: ...
+    def in_use(self) -> bool:
+        """True while an object of a real libfabric that uses this one exists."""
 
     def close_core(self) -> None: ...
 
