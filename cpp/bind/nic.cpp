@@ -125,6 +125,7 @@ void register_nic(Module& m) {
             d["direct_ops"] = s.direct_ops;
             d["cma_ops"] = s.cma_ops;
             d["framed_ops"] = s.framed_ops;
+            d["helped_ops"] = s.helped_ops;
             d["failed_ops"] = s.failed_ops;
             d["bytes"] = s.bytes;
             d["frames_served"] = s.frames_served;
@@ -137,8 +138,8 @@ void register_nic(Module& m) {
           },
           nb::sig("def statistics(self) -> dict[str, int]"),
           "Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,\n"
-          "bytes, frames served for peers, and wake-ups of the engine; and the present numbers of peers, regions\n"
-          "and allocated bytes.")
+          "bytes, frames served for peers, messages that this sender has helped to copy, and wake-ups of the\n"
+          "engine; and the present numbers of peers, regions and allocated bytes.")
       .def(
           "snapshot",
           [](PyNic& n) {

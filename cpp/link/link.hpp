@@ -1,5 +1,5 @@
 // cpp/link/link.hpp: the interface between the NIC and its links (Link, Peer), and the link's reports to the NIC
-// (FrameSink). The NIC includes no other header of this room.
+// (FrameSink). Of this room the NIC includes this header and copy_job.hpp.
 //
 // A link finds peers (resolve), carries frames to them (submit) and passes received frames to a FrameSink (poll). If
 // loads and stores reach the peer's memory, Peer::table is valid; the NIC then needs no frame for most accesses.
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "link/copy_job.hpp"
 #include "mem/segment.hpp"
 #include "mem/table.hpp"
 #include "wire/address.hpp"
@@ -96,6 +97,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
 
   // Copies between local buffers and the peer's address space without the peer's help; both lists give the same bytes.
   virtual Status cma_copy(bool to_peer, std::span<const iovec> local, std::span<const iovec> remote) = 0;
+  CopyHelp help;
+  // The peer looks at its frames now: no system call wakes it.
+  [[nodiscard]] virtual bool is_awake() const noexcept { return false; }
+  // The peer's process has not ended. A system call.
+  [[nodiscard]] virtual bool runs() const noexcept { return true; }
 
  protected:
   void mark_dead(Status why = Status::peer_gone) noexcept {

@@ -1,5 +1,5 @@
 // cpp/link/shm_area.hpp: the memory that a NIC shares with its peers on a host, besides table and segments:
-//   ring      frames to us; peers write
+//   ring      frames to us, and our jobs (copy_job.hpp); peers write
 //   staging   payloads from us that are too long for a ring slot, and counters of peers' payloads consumed; peers read
 // Under the default isolation all peers share one area. A connection with a strict side has an area of its own in each
 // direction, so that no peer can read another's frames or send frames in its name.
@@ -16,6 +16,7 @@
 
 #include "base/lock.hpp"
 #include "base/mapping.hpp"
+#include "link/copy_job.hpp"
 #include "ring/mpsc.hpp"
 #include "wire/frame.hpp"
 
@@ -27,7 +28,9 @@ struct AreaShape {
   uint32_t chunk_count;     // of staging memory, 64 KiB each, sparse
   uint32_t producer_count;  // ids from 1; each has a counter in the staging memory's header
 
-  [[nodiscard]] constexpr size_t ring_bytes() const noexcept { return ring::ring_bytes(slot_count); }
+  // The ring, and behind it a job for each producer.
+  [[nodiscard]] constexpr size_t jobs_at() const noexcept { return ring::ring_bytes(slot_count); }
+  [[nodiscard]] constexpr size_t ring_bytes() const noexcept { return jobs_at() + sizeof(CopyJob) * producer_count; }
   [[nodiscard]] constexpr size_t header_bytes() const noexcept { return size_t{8} * producer_count; }
   [[nodiscard]] constexpr size_t staging_bytes() const noexcept {
     return header_bytes() + size_t{chunk_count} * wire::kStagedPayloadMax;
@@ -54,6 +57,7 @@ class Inbox {
   }
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   void close_fd() noexcept { fd_.reset(); }
+  [[nodiscard]] std::byte* memory() const noexcept { return memory_.data(); }
 
  private:
   UniqueFd fd_;

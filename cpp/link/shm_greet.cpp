@@ -209,6 +209,13 @@ std::shared_ptr<ShmPeer> ShmLink::make_peer(const Conn& conn, const wire::Hello&
       const ssize_t n = ::process_vm_readv(credentials.pid, &local, 1, &remote, 1, 0);
       if (n == static_cast<ssize_t>(seen.size()) && seen == hello.nonce) {
         peer->cma = true;
+        const auto job = [&](std::byte* ring, uint32_t id) {
+          return reinterpret_cast<CopyJob*>(ring + shape.jobs_at()) + id;
+        };
+        if (!is_private) {
+          peer->help.ours = job(shared_.inbox.memory(), peer->inbox_id);
+          peer->help.theirs = job(peer->ring_mapping.data(), peer->producer_id);
+        }
       } else {
         peer->cma_reason =
             n < 0 ? std::string("process_vm_readv: ") + std::strerror(errno) : "the probe read other bytes";

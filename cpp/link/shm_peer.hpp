@@ -65,6 +65,8 @@ class ShmPeer final : public Peer {
     if (status == Status::peer_gone) link_->notice_death();
     return status;
   }
+  [[nodiscard]] bool is_awake() const noexcept override { return producer && !producer->is_awaited(); }
+  [[nodiscard]] bool runs() const noexcept override { return !pidfd.valid() || !has_exited(pidfd.get()); }
   [[nodiscard]] uint64_t consumed() const noexcept {
     return reinterpret_cast<const std::atomic<uint64_t>*>(staging.data())[producer_id].load(std::memory_order_acquire);
   }

@@ -76,6 +76,7 @@ NicStatistics Nic::statistics() {
   }
   s.frames_served = frames_served_.load(std::memory_order_relaxed);
   s.engine_wakes = engine_wakes_.load(std::memory_order_relaxed);
+  s.helped_ops = helped_ops_.load(std::memory_order_relaxed);
   s.waiting_ops = waiting_ops_.load(std::memory_order_relaxed);
   s.deferred = deferred_count_.load(std::memory_order_relaxed);
   for (link::Link* link : parts_.links) {

@@ -69,6 +69,7 @@ struct Limits {
 struct NicStatistics {
   uint64_t direct_ops = 0, cma_ops = 0, framed_ops = 0, failed_ops = 0, bytes = 0;
   uint64_t frames_served = 0, engine_wakes = 0, peers = 0, regions = 0, allocated_bytes = 0;
+  uint64_t helped_ops = 0;     // messages of which this process, their sender, has copied a part
   uint64_t resting_bytes = 0;  // freed memory that is kept for peers with pointers to it
   uint64_t waiting_ops = 0;    // operations posted but not yet passed to a link
   uint64_t deferred = 0;       // answers, and frames queued behind them, for peers without room at present
@@ -283,6 +284,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                   std::span<const std::byte> payload);
   void on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
+  void on_help(link::Peer& peer, const wire::Frame& frame) noexcept;
   void on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame);
   // These require the progress lock, under which the result stays valid; null: closed.
@@ -384,7 +386,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::atomic<bool> engine_armed_{false};
   std::atomic<bool> events_due_{false};  // an engine without a turn: the next round has events
   std::atomic<uint32_t> sleepers_{0};    // threads that have armed the doorbell and sleep until it rings
-  std::atomic<uint64_t> frames_served_{0}, engine_wakes_{0};
+  std::atomic<uint64_t> frames_served_{0}, engine_wakes_{0}, helped_ops_{0};
 };
 
 }  // namespace weft::nic

@@ -104,6 +104,7 @@ struct Op {
     bool announced = false;                 // the receiver pulls what the frame does not bring
     bool has_id = false;                    // waits for its receive: a rendezvous
     bool arrived = false, matched = false;  // the receiver has the message; a receive has it
+    bool helped = false;                    // the receiver has asked for help with its copy
     uint8_t attempts = 0;                   // that the receiver refused, for lack of a receive (FI_PROTO_CXI_RNR)
     uint64_t retry_at_ns = 0;               // not 0: waits for the next attempt
     uint64_t give_up_at_ns = 0;

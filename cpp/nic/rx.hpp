@@ -126,6 +126,12 @@ struct RxPull {
   // it they are there, from `lies` on.
   Unexpected* kept = nullptr;
   uint64_t lies = 0;
+  // A copy that the sender shares (shared_copy.cpp) and has not ended: its number, how our part ended, and its peer.
+  uint32_t shared = 0;
+  Status shared_status = Status::ok;
+  std::shared_ptr<link::Peer> helper = nullptr;
+  uint64_t give_up_ns = 0;  // of a helper that is lost
+  bool alone = false;       // the sender could not copy
 };
 
 // Calls of the context, under its lock: they must not call the context, and take only locks below it.

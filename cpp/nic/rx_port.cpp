@@ -491,7 +491,11 @@ bool RxPort::run_pull(RxPull& pull, bool at_once) noexcept {
       }
       status = Status::peer_gone;
     }
-    if (peer) how = is_read(pull) ? Pulled::by_frames : pull_now(pull, peer, &status);
+    if (pull.shared != 0) [[unlikely]] {
+      how = end_shared(pull, &status);
+    } else if (peer) {
+      how = is_read(pull) ? Pulled::by_frames : pull_now(pull, peer, &status);
+    }
     if (!pull.eager && how != Pulled::later) (reads_max_ != 0 ? reads_ : gets_).fetch_add(1, std::memory_order_relaxed);
     if (!pull.eager && ep_->config().traffic.on &&
         (how == Pulled::by_frames || (how == Pulled::ended && status == Status::ok))) {
@@ -500,6 +504,7 @@ bool RxPort::run_pull(RxPull& pull, bool at_once) noexcept {
     }
     if ((how == Pulled::by_frames && !ep_->pull_by_frames(*this, pull, peer)) ||
         (how == Pulled::later && !put_back(pull))) {
+      await_shared(pull);
       status = Status::no_memory;
       how = Pulled::ended;
     }
@@ -590,8 +595,7 @@ std::vector<iovec> RxPort::buffers_of(const RxPull& pull) {
 }
 
 // Copies from the sender's memory, if load and store or the kernel reach it.
-RxPort::Pulled RxPort::pull_now(const RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept
-    try {
+RxPort::Pulled RxPort::pull_now(RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept try {
   if (pull.key == 0 || !peer->table.valid()) return Pulled::by_frames;
   if (peer->dead()) {
     *status = peer->down_status();
@@ -615,8 +619,13 @@ RxPort::Pulled RxPort::pull_now(const RxPull& pull, const std::shared_ptr<link::
       case Reach::device:
         how = Pulled::by_frames;
         break;
-      case Reach::direct:
       case Reach::cma:
+        if (count == 1 && may_share(pull, *peer)) {
+          how = pull_shared(pull, peer, pieces[0].remote, status);
+          break;
+        }
+        [[fallthrough]];
+      case Reach::direct:
       case Reach::mixed: {
         const std::vector<iovec> here = buffers_of(pull);
         *status = move(*peer, false, here.data(), here.size(), pieces, count);
@@ -650,7 +659,10 @@ void RxPort::end_pulls() noexcept {
     reads_waiting_.clear();
     pull_count_.store(0, std::memory_order_relaxed);
   }
-  for (const RxPull& pull : left) rx_.pulled(pull, Status::canceled);
+  for (RxPull& pull : left) {
+    await_shared(pull);
+    rx_.pulled(pull, Status::canceled);
+  }
   for (uint32_t i = 0;; ++i) {
     bool used = false;
     {

@@ -135,7 +135,11 @@ class RxPort final : private RxSink {
   void land_some(const RxPull& pull, const std::shared_ptr<link::Peer>& peer) noexcept;
   PostResult peek(const ReceiveArgs& args, const Pattern& what, const wire::EpAddress* from) noexcept;
   enum class Pulled : uint8_t { ended, later, by_frames };
-  Pulled pull_now(const RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept;
+  Pulled pull_now(RxPull& pull, const std::shared_ptr<link::Peer>& peer, Status* status) noexcept;
+  [[nodiscard]] bool may_share(const RxPull& pull, link::Peer& peer) const noexcept;
+  Pulled pull_shared(RxPull& pull, const std::shared_ptr<link::Peer>& peer, uint64_t from, Status* status) noexcept;
+  Pulled end_shared(RxPull& pull, Status* status) noexcept;
+  void await_shared(RxPull& pull) noexcept;
 
   Endpoint* ep_;
   Domain* domain_;

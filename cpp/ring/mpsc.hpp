@@ -225,6 +225,9 @@ class MpscProducer {
 #endif
   }
 
+  /// The consumer sleeps, or is about to: the next message has to wake it.
+  [[nodiscard]] bool is_awaited() const noexcept { return header_->armed.load(std::memory_order_relaxed) != 0; }
+
   [[nodiscard]] uint16_t id() const noexcept { return id_; }
   [[nodiscard]] uint32_t slot_count() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
 

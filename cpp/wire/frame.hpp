@@ -32,8 +32,9 @@ enum class FrameKind : uint8_t {
   ready = 12,   // a flow whose message was refused may send again. No answer
   leave = 13,   // a flow has ended at its sender. No answer
   reduce = 14,  // a step of a join or a reduction, from a neighbour in a collective group's tree. No answer
+  help = 15,  // the receiver copies the message `op_id`, and its sender may copy a part (link/copy_job.hpp). No answer
 };
-constexpr uint8_t kFrameKindMax = static_cast<uint8_t>(FrameKind::reduce);
+constexpr uint8_t kFrameKindMax = static_cast<uint8_t>(FrameKind::help);
 // Requests have an answer, and count against the limits of unanswered requests.
 constexpr bool is_answer(FrameKind kind) noexcept {
   return kind == FrameKind::answer || kind == FrameKind::reply;
@@ -107,6 +108,12 @@ struct Pull {
   uint64_t place;    // where the bytes belong in the puller's buffer
   uint64_t reserved[2];
 };
+// The body of help: bytes [offset, offset + length) of the message go to `place` in the receiver's address space.
+struct Help {
+  uint64_t place, offset, length;
+  uint32_t number;  // of the copy
+  uint32_t reserved[3];
+};
 // The body of reduce: from one member of a collective group to a neighbour in its tree (nic/group.hpp).
 struct Reduce {
   uint64_t group;     // tier 0: the join's key; tier 1: the group's number
@@ -154,13 +161,14 @@ struct Frame {
     Reply reply;
     Connect connect;
     Pull pull;
+    Help help;
     Reduce reduce;
   };
 };
 static_assert(sizeof(Frame) == 88 && alignof(Frame) == 8);
 static_assert(offsetof(Frame, op_id) == 16 && offsetof(Frame, source) == 32 && offsetof(Frame, access) == 48);
 static_assert(sizeof(Access) == 40 && sizeof(MessageBody) == 40 && sizeof(Reply) == 40 && sizeof(Connect) == 40 &&
-              sizeof(Pull) == 40 && sizeof(Reduce) == 40);
+              sizeof(Pull) == 40 && sizeof(Help) == 40 && sizeof(Reduce) == 40);
 
 struct RmaRange {
   uint64_t addr = 0;

@@ -277,6 +277,7 @@ inline std::optional<Frame> parse_tcp_frame(std::span<const std::byte> body, uin
       }
       break;
     case FrameKind::notice:  // reports an access by load or store, which no peer of this link can make
+    case FrameKind::help:    // of a copy by the kernel
       return std::nullopt;
   }
   return f;

@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(test_frame_fields_out_of_range_are_refused) {
     return !parse(bytes_of(f, payload)).has_value();
   };
   BOOST_TEST(!refused([](Frame&) {}));
-  for (int kind : {0, 14, 15, 255}) BOOST_TEST(refused([&](Frame& f) { f.kind = static_cast<FrameKind>(kind); }), kind);
+  for (int kind : {0, 14, 16, 255}) BOOST_TEST(refused([&](Frame& f) { f.kind = static_cast<FrameKind>(kind); }), kind);
   for (int where : {3, 4, 255})
     BOOST_TEST(refused([&](Frame& f) { f.where = static_cast<PayloadWhere>(where); }), where);
   for (int bit : {32, 64}) BOOST_TEST(!refused([&](Frame& f) { f.flags = static_cast<uint8_t>(f.flags | bit); }), bit);
@@ -310,7 +310,7 @@ Hello example_hello() {
 }
 
 constexpr unsigned char kHelloBytes[120] = {
-    'W',  'E',  'F',  'T',  0x08, 0x00, 0x02, 0x01,                                                  // magic .. flags
+    'W',  'E',  'F',  'T',  0x09, 0x00, 0x02, 0x01,                                                  // magic .. flags
     0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f,  // uuid
     0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x00, 0x00, 0x11, 0x12, 0x13, 0x14,  // address, id
     0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x02, 0x00, 0x00, 0x00, 0x41, 0x42, 0x43, 0x44,  // ep .. slots
