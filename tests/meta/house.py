@@ -106,7 +106,7 @@ def figures(marks: dict[str, int]) -> Iterator[Figure]:
 
 
 MARKS = {
-    "lines of src and cpp": 125_420,
+    "lines of src and cpp": 125_600,
     "lines of cpp/bind/": 16_700,
     "methods of nic::TxPort": 69,
     "files that define nic::TxPort": 11,
