@@ -18,7 +18,7 @@ import pytest
 from tests import patience
 from tests.procs.hosts import Wire
 from tests.provider import clients, support
-from tests.provider.test_mpi import ALL
+from tests.provider.test_mpi import ALL, WITHOUT_WINDOWS
 
 pytest.importorskip("nacl")
 pytestmark = pytest.mark.procs
@@ -39,7 +39,7 @@ class Job:
     """mpiexec on host a, and ranks on both hosts.
 
     Args:
-        mpi: MPICH, or Open MPI.
+        mpi: The library whose mpiexec it is.
         hosts: The value of --hosts.
         each: Ranks of a host.
         more: Variables of the ranks of each host.
@@ -63,20 +63,21 @@ class Job:
         named = self._script("named", 'hostname host-a\nexec "$@"\n')
         words = [*wire.inside("a"), "unshare", "--uts", str(named), str(mpi.prefix / mpi.launcher[0])]
         reach, ranks = str(self._reach(wire)), ["-n", str(2 * each)]
-        if mpi is clients.MPICH:
-            words += ["-launcher", "ssh", "-launcher-exec", reach, "-localhost", wire.ip["a"], "-iface", "eth0"]
-            words += ["-hosts", HOSTS, "-ppn", str(each), *ranks]
-        else:
+        if mpi is clients.OPEN_MPI:
             words += ["--prtemca", "plm_ssh_agent", reach, "--prtemca", "prte_if_include", "eth0"]
             words += ["--host", ",".join(f"{ip}:{each}" for ip in wire.ip.values()), *ranks]
+        else:
+            words += ["-launcher", "ssh", "-launcher-exec", reach, "-localhost", wire.ip["a"], "-iface", "eth0"]
+            words += ["-hosts", HOSTS, "-ppn", str(each), *ranks]
         words += [str(self._here(more or {})), sys.executable, "-m", "weft", "run"]
         words += ["-p", provider, "--hosts", hosts, "--", *command]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.process: subprocess.Popen[str] = subprocess.Popen(words, env=env, text=True, **pipes)
 
     def _reach(self, wire: Wire) -> Path:
-        """In ssh's place: a command on host b."""
-        text = f'while [ "$1" != {wire.ip["b"]} ]; do shift; done; shift\n'
+        """In ssh's place: a command on a host. Intel's mpiexec calls it for its own host too."""
+        text = f'while [ "$1" != {wire.ip["a"]} ] && [ "$1" != {wire.ip["b"]} ]; do shift; done; to=$1; shift\n'
+        text += f'[ "$to" = {wire.ip["b"]} ] || exec sh -c "$*"\n'
         inside = shlex.join([*wire.inside("b"), "unshare", "--uts"])
         text += f'export WHICH_HOST=b; exec {inside} sh -c "hostname host-b; $*"\n'
         return self._script("reach", text)
@@ -177,6 +178,15 @@ def test_mpich_moves_messages_and_windows_between_hosts(start: Start, provider: 
 def test_open_mpi_moves_messages_and_windows_between_hosts(start: Start, provider: str) -> None:
     """Two ranks of each host poll without a pause, bound to one processor each: none of the four starves."""
     checked(start(provider, mpi=clients.OPEN_MPI), ALL)
+
+
+def test_intel_mpi_moves_messages_and_windows_between_hosts(start: Start) -> None:
+    checked(start("weft", mpi=clients.INTEL_MPI), ALL)
+
+
+def test_intel_mpi_moves_messages_over_cxi_between_hosts(start: Start) -> None:
+    """Without windows, which it has not over cxi on one host either."""
+    checked(start("cxi", "messages", mpi=clients.INTEL_MPI), WITHOUT_WINDOWS)
 
 
 def test_kill_of_a_rank_ends_the_job_with_the_reason(start: Start, provider: str) -> None:
