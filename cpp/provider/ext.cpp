@@ -178,13 +178,6 @@ void add_argument(Record* question, Argument argument, const void* from) {
   question->add("value", argument.type == Argument::Type::flag ? uint64_t{number != 0} : number);
 }
 
-Record question_about(std::string_view what, uint64_t lease) {
-  Record question;
-  question.add("ask", what);
-  question.add("of", lease);
-  return question;
-}
-
 int control_beyond(const Front& front, Subject subject, uint64_t lease, int command, void* arg, Domain* domain) {
   const bool names = command == ofi::kGetVal || command == ofi::kSetVal;
   const char* const call = !names ? "fi_control" : command == ofi::kGetVal ? "fi_get_val" : "fi_set_val";
@@ -215,8 +208,7 @@ int open_beyond(const Fabric& fabric, Subject subject, uint64_t lease, const cha
       return refuse(front, subject, "fi_open_ops", fi_err::kEINVAL,
                     "fi_open_ops: a name and room for the table are needed");
     Record question = question_about("open_ops", lease);
-    question.add("name", std::string_view(name));
-    question.add("flags", flags);
+    question.add("name", std::string_view(name), "flags", flags);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front, subject, "fi_open_ops", answer); r != 0) return r;
     if (domain != nullptr) domain->entry_alone = answer.flag("entry_alone");
@@ -250,8 +242,7 @@ int domain_set_ops(ofi::Fid* fid, const char* name, uint64_t flags, void* ops, v
     const auto* given = static_cast<const ofi::HmemOverrideOps*>(ops);
     const bool whole = given != nullptr && given->size >= sizeof(*given);
     Record question = question_about("set_ops", d.lease);
-    question.add("name", std::string_view(name));
-    question.add("flags", flags);
+    question.add("name", std::string_view(name), "flags", flags);
     question.add("copy_from", uint64_t{whole && given->copy_from != nullptr});
     question.add("copy_to", uint64_t{whole && given->copy_to != nullptr});
     return refused(front, Subject::domain, "fi_set_ops", Helper::of_process().ask(question));

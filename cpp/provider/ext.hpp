@@ -33,7 +33,6 @@ Argument argument_of(int number) noexcept;
 // Adds the value behind the pointer, unless the pointer is null or the call only writes there.
 void add_argument(Record* question, Argument argument, const void* from);
 
-Record question_about(std::string_view what, uint64_t lease);
 // Runs a command of the provider on the object of this lease; `domain`: the object, if it is one.
 int control_beyond(const Front& front, Subject subject, uint64_t lease, int command, void* arg, Domain* domain);
 // fi_open_ops: `table` in *ops if the policy knows these calls of the object.

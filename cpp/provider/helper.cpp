@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/fd.hpp"
 #include "base/lock.hpp"
 #include "base/status.hpp"
 #include "provider/network.hpp"
@@ -150,11 +152,22 @@ std::string python() {
   return "python3";
 }
 
-// Starts a helper that is no child of this process, and has no terminal of it.
-bool start(const std::string& socket, std::string* why) {
+// Starts a helper that is no child of this process, and has no terminal of it. `life`: a pipe, which the helper holds
+// open; it writes a byte and ends if another helper has the socket.
+bool start(const std::string& socket, UniqueFd* life, std::string* why) {
   const std::string interpreter = python();
-  const char* const command = "cd /; \"$0\" -m weft.policyhost \"$1\" </dev/null >/dev/null 2>\"$1.log\" &";
+  const char* const command = "cd /; \"$0\" -m weft.policyhost \"$1\" </dev/null 2>\"$1.log\" &";
   const char* argv[] = {"sh", "-c", command, interpreter.c_str(), socket.c_str(), nullptr};
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    *why = std::string("no pipe: ") + std::strerror(errno);
+    return false;
+  }
+  *life = UniqueFd(ends[0]);
+  const UniqueFd of_helper(ends[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, of_helper.get(), STDOUT_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -170,7 +183,8 @@ bool start(const std::string& socket, std::string* why) {
   environment.push_back(nullptr);
   pid_t shell = 0;
   const int failed =
-      ::posix_spawn(&shell, "/bin/sh", nullptr, &attributes, const_cast<char* const*>(argv), environment.data());
+      ::posix_spawn(&shell, "/bin/sh", &actions, &attributes, const_cast<char* const*>(argv), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     *why = "/bin/sh cannot be started: " + std::string(std::strerror(failed));
@@ -257,8 +271,8 @@ bool Helper::connect(std::string* why) {
     return false;
   }
   const uint64_t deadline = monotonic_ns() + kStartNs;
-  uint64_t started = 0;
-  for (;;) {
+  UniqueFd life;
+  for (int deaths = 0;;) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
       *why = std::string("no socket: ") + std::strerror(errno);
@@ -285,20 +299,22 @@ bool Helper::connect(std::string* why) {
       *why = late("has taken no connection", "the process `" + python() + " -m weft.policyhost " + path + "`");
       return false;
     }
-    const uint64_t now = monotonic_ns();
-    // A helper that was just ending may have refused: start another one after a while.
-    if (started == 0 || now - started > 5'000'000'000) {
-      if (!start(path, why)) return false;
-      started = now;
+    if (life.get() < 0 && !start(path, &life, why)) return false;
+    char other;
+    pollfd heard{life.get(), POLLIN, 0};
+    if (::poll(&heard, 1, 5) == 1) {  // another helper has the socket, or is just ending; or this one has died
+      const bool died = ::read(life.get(), &other, 1) != 1;
+      deaths += died ? 1 : 0;
+      life = UniqueFd();
+      const timespec pause{0, 20'000'000};
+      ::nanosleep(&pause, nullptr);
     }
-    const std::string log = tail_of(path + ".log");
-    if (now > deadline || (now - started > 500'000'000 && !log.empty())) {
+    if (const std::string log = deaths != 0 ? tail_of(path + ".log") : "";
+        !log.empty() || deaths == kTries || monotonic_ns() > deadline) {
       *why = "the policy helper does not start: " + python() + " -m weft.policyhost " + path + "\n" + log +
              "\n  try: weft run -- PROGRAM, which sets WEFT_PYTHON to the interpreter that has Weft";
       return false;
     }
-    const timespec pause{0, 5'000'000};
-    ::nanosleep(&pause, nullptr);
   }
 }
 
@@ -375,10 +391,7 @@ Record Helper::ask_locked(const Record& question) {
 }
 
 Record Helper::ask(std::string_view what, uint64_t lease) {
-  Record question;
-  question.add("ask", what);
-  question.add("of", lease);
-  return ask(question);
+  return ask(question_about(what, lease));
 }
 
 void Helper::give_back(uint64_t lease) noexcept {
@@ -388,10 +401,8 @@ void Helper::give_back(uint64_t lease) noexcept {
     forget_parent();
     journal_.drop(lease);
     if (fd_ < 0) return;
-    Record question, answer;
-    question.add("ask", "close");
-    question.add("of", lease);
-    if (exchange(question.bytes(), &answer) != Reply::whole) disconnect();
+    Record answer;
+    if (exchange(question_about("close", lease).bytes(), &answer) != Reply::whole) disconnect();
   } catch (const std::bad_alloc&) {
   }
 }

@@ -15,6 +15,13 @@
 
 namespace weft::provider {
 
+// About an object that the helper holds for this process.
+inline Record question_about(std::string_view what, uint64_t lease) {
+  Record question;
+  question.add("ask", what, "of", lease);
+  return question;
+}
+
 class Helper {
  public:
   static Helper& of_process() noexcept;

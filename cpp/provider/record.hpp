@@ -26,6 +26,13 @@ class Record {
     entries_.push_back({std::string(name), 0, std::string(bytes), false});
   }
   void add(std::string_view name, const Record& nested) { add(name, std::string_view(nested.bytes())); }
+  // Several, each a name and its value.
+  template <typename Value, typename... More>
+    requires(sizeof...(More) >= 2)
+  void add(std::string_view name, const Value& value, const More&... more) {
+    add(name, value);
+    add(more...);
+  }
 
   [[nodiscard]] bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
   [[nodiscard]] uint64_t number(std::string_view name, uint64_t otherwise = 0) const noexcept {

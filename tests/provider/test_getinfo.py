@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,28 @@ def test_process_without_an_interpreter_of_weft_gets_no_data_and_the_reason(prog
     done = support.run(program, "weft", "own", env=env, status=1)
     assert "the policy helper does not start" in done.stderr
     assert "/nonexistent/python" in done.stderr
+
+
+def test_interpreter_that_dies_without_a_word_is_given_up(programs: Path, tmp_path: Path) -> None:
+    """After three tries, not after as many as fit into the minute that a busy machine is given."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!/bin/sh\necho started >> {shlex.quote(str(tmp_path / 'starts'))}\nexit 3\n")
+    interpreter.chmod(0o755)
+    env = support.environment("weft", FI_LOG_LEVEL="warn", WEFT_PYTHON=str(interpreter), XDG_RUNTIME_DIR=str(tmp_path))
+    done = support.run(support.compiled("info", programs), "weft", "own", env=env, status=1)
+    assert f"the policy helper does not start: {interpreter}" in done.stderr
+    assert (tmp_path / "starts").read_text() == "started\n" * 3
+
+
+def test_interpreter_that_is_slow_and_writes_a_warning_is_waited_for(programs: Path, tmp_path: Path) -> None:
+    """And its limits are not those of the program that started it: the helper serves other programs too."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\necho "a warning" >&2\nsleep 2\nexec {shlex.quote(sys.executable)} "$@"\n')
+    interpreter.chmod(0o755)
+    env = support.environment("weft", WEFT_PYTHON=str(interpreter), XDG_RUNTIME_DIR=str(tmp_path))
+    program = support.compiled("info", programs)
+    done = support.run("sh", "-c", 'ulimit -S -n 64; exec "$0" weft own', str(program), env=env)
+    assert done.stdout.startswith("weft weft0 ")
+    (helper,) = support.helpers(tmp_path)
+    soft, hard = resource.prlimit(helper, resource.RLIMIT_NOFILE)
+    assert soft == hard

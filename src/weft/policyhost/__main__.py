@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import select
 import socket
 import struct
@@ -163,6 +164,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not os.path.isabs(arguments[0]):
         print("usage: python -m weft.policyhost SOCKET, an absolute path", file=sys.stderr)
         return 2
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE):
+        most = resource.getrlimit(limit)[1]  # other programs have other limits
+        resource.setrlimit(limit, (most, most))
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # descriptors of the program that started the helper
     os.chdir("/")
     from .._files import private_folder_in_runtime
@@ -171,7 +175,8 @@ def main(arguments: list[str]) -> int:
     private_folder_in_runtime(path.parent)
     theirs = dict(os.environ)
     os.environ.update(_OWN)
-    Server(path, environ=theirs).run()
+    if not Server(path, environ=theirs).run():
+        os.write(1, b"\n")  # the pipe of the program that started this process: another helper serves it
     return 0
 
 
