@@ -64,7 +64,7 @@ struct ElementLists {
   size_t count = 0;
 
   bool take(const Ep& ep, const ValueLists& from, uint64_t size) noexcept {
-    if (from.count > list.size()) return false;
+    if (from.count > list.size() || (from.iov == nullptr && from.count != 0)) return false;
     for (count = 0; count < from.count; ++count) {
       size_t bytes = 0;
       if (__builtin_mul_overflow(from.iov[count].count, size, &bytes)) bytes = ~size_t{0};
@@ -88,7 +88,8 @@ ssize_t list_atomic(Ep& ep, const char* name, call::Atomic& a, const ValueLists&
     return refuse_long_list(ep, name, operand.count);
   }
   std::array<wire::RmaRange, nic::kIovMax> ranges;
-  if (remote_count > ranges.size()) return refuse_long_list(ep, name, remote_count);
+  if (remote_count > ranges.size() || (remote == nullptr && remote_count != 0))
+    return refuse_long_list(ep, name, remote_count);
   for (size_t i = 0; i < remote_count; ++i) {
     ranges[i].addr = remote[i].addr;
     ranges[i].key = remote[i].key;

@@ -25,13 +25,10 @@ constexpr uint64_t kUserId = uint64_t{1} << 41;  // FI_AV_USER_ID
 int av_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<AvShell*>(fid);
   Av& av = shell->of;
-  if (av.forked()) return leave_to_parent(shell);
-  if (av.uses != 0) {
-    return refuse(
-        av.domain->fabric->front, Subject::av, "fi_close", fi_err::kEBUSY,
-        "fi_close: an endpoint is bound to the address vector, or sets of its addresses are open\n  try: close "
-        "them first");
-  }
+  if (av.forked()) return 0;  // the parent's
+  if (av.uses != 0)
+    return in_use(
+        av, "an endpoint is bound to the address vector, or sets of its addresses are open\n  try: close them first");
   --av.domain->uses;
   delete shell;
   return 0;
@@ -43,9 +40,7 @@ int av_close(ofi::Fid* fid) {
 // refusals of vectors that have no keys.
 
 Record question_of_keys(const Av& av, const char* ask, uint64_t flags) {
-  Record question;
-  question.add("ask", std::string_view(ask));
-  question.add("of", av.lease);
+  Record question = question_about(ask, av.lease);
   question.add("flags", flags);
   return question;
 }
@@ -62,8 +57,7 @@ int av_insert_auth_key(ofi::FidAv* fid, const void* key, size_t size, ofi::Addr*
   if (key == nullptr || out == nullptr) return no_room(av, call, key == nullptr ? "auth_key" : "fi_addr");
   return guarded(av.domain->fabric->front, Subject::av, call, [&] {
     Record question = question_of_keys(av, "insert_auth_key", flags);
-    question.add("size", size);
-    question.add("key", key_of(key, size));
+    question.add("size", size, "key", key_of(key, size));
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(av.domain->fabric->front, Subject::av, call, answer); r != 0) return r;
     *out = answer.number("fi_addr");
@@ -135,18 +129,35 @@ int av_remove_with_keys(Av& av, const ofi::Addr* addresses, size_t count, uint64
   });
 }
 
+// Insertions that the provider counts have to be removed as often.
+uint64_t put_address(Av& av, const wire::EpAddress& address) {
+  const Guard guard(av.keyed_lock);
+  const uint64_t found = av.av->insert(address);
+  if (av.domain->rules.flag("av.counted")) ++av.insertions[found];
+  return found;
+}
+
+bool remove_address(Av& av, uint64_t fi_addr) {
+  const Guard guard(av.keyed_lock);
+  if (const auto it = av.insertions.find(fi_addr); it != av.insertions.end()) {
+    if (--it->second != 0) return true;
+    av.insertions.erase(it);
+  }
+  return av.av->remove(fi_addr);
+}
+
 int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* out, uint64_t flags, void* context) {
   Av& av = of(fid);
   const Front& front = av.domain->fabric->front;
   if (av.forked()) return refuse_forked(av, "fi_av_insert");
+  if (addresses == nullptr && count != 0) return no_room(av, "fi_av_insert", "addr");
   if (av.domain->av_auth_key || (flags & kAuthKeyFlag) != 0)
     return av_insert_with_keys(av, static_cast<const char*>(addresses), count, out, flags & ~kSyncErr,
                                (flags & kSyncErr) != 0 ? static_cast<int*>(context) : nullptr);
   if ((flags & ~(av.domain->rules.number("av.insert_flags") & (kSyncErr | kMore | kUserId))) != 0)
-    return refuse(front, Subject::av, "fi_av_insert", fi_err::kEBADFLAGS,
+    return refuse(front, Subject::av, "fi_av_insert", av.domain->errno_of("AV_INSERT_FLAGS"),
                   "fi_av_insert: flags that this provider does not know\n  rule: weft has FI_MORE and FI_SYNC_ERR, cxi "
-                  "FI_MORE and "
-                  "FI_AV_USER_ID");
+                  "FI_MORE and FI_AV_USER_ID");
   if ((flags & kUserId) != 0 && out == nullptr) {
     return refuse(front, Subject::av, "fi_av_insert", fi_err::kEINVAL,
                   "fi_av_insert: with FI_AV_USER_ID, the array of fi_addr has the user ids");
@@ -161,7 +172,7 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
       bool has_pid = false;
       const bool good = parse_address(*av.domain, at, size, &address, &has_pid) && has_pid;
       if (good) {
-        const uint64_t found = av.av->insert(address);
+        const uint64_t found = put_address(av, address);
         if ((flags & kUserId) != 0) (void)av.av->set_user_id(found, out[i]);
         if (out != nullptr) out[i] = found;
         ++inserted;
@@ -182,13 +193,13 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
 }
 
 // Inserts the address that the policy finds for names.
-int av_insert_named(ofi::FidAv* fid, const char* call, Record question, const char* node, const char* service,
+int av_insert_named(ofi::FidAv* fid, const char* call, uint64_t flags, const char* node, const char* service,
                     ofi::Addr* out) {
   Av& av = of(fid);
   const Front& front = av.domain->fabric->front;
   if (av.forked()) return refuse_forked(av, call);
   return guarded(front, Subject::av, call, [&] {
-    question.add("of", av.lease);
+    Record question = question_of_keys(av, call + std::string_view("fi_av_").size(), flags);
     if (node != nullptr) question.add("node", std::string_view(node));
     if (service != nullptr) question.add("service", std::string_view(service));
     const Record answer = Helper::of_process().ask(question);
@@ -200,25 +211,20 @@ int av_insert_named(ofi::FidAv* fid, const char* call, Record question, const ch
       return refuse(front, Subject::av, call, fi_err::kEINVAL,
                     std::string(call) + ": " + (node != nullptr ? node : "") + " is no address of an endpoint");
     }
-    const uint64_t found = av.av->insert(address);
+    const uint64_t found = put_address(av, address);
     if (out != nullptr) *out = found;
     return 1;
   });
 }
 
 int av_insertsvc(ofi::FidAv* fid, const char* node, const char* service, ofi::Addr* out, uint64_t flags, void*) {
-  Record question;
-  question.add("ask", std::string_view("insertsvc"));
-  question.add("flags", flags);
-  return av_insert_named(fid, "fi_av_insertsvc", std::move(question), node, service, out);
+  return av_insert_named(fid, "fi_av_insertsvc", flags, node, service, out);
 }
 
 // No provider has the call: the policy says what to do.
 int av_insertsym(ofi::FidAv* fid, const char* node, size_t, const char* service, size_t, ofi::Addr* out, uint64_t,
                  void*) {
-  Record question;
-  question.add("ask", std::string_view("insertsym"));
-  return av_insert_named(fid, "fi_av_insertsym", std::move(question), node, service, out);
+  return av_insert_named(fid, "fi_av_insertsym", 0, node, service, out);
 }
 
 int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t flags) {
@@ -233,8 +239,7 @@ int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t fl
   if (flags != 0) {
     return guarded(front, Subject::av, call, [&] {
       Record question = question_of_keys(av, "key_user_id", flags);
-      question.add("fi_addr", address);
-      question.add("id", id);
+      question.add("fi_addr", address, "id", id);
       return refused(front, Subject::av, call, Helper::of_process().ask(question));
     });
   }
@@ -256,8 +261,12 @@ int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t flag
   Av& av = of(fid);
   if (av.forked()) return refuse_forked(av, "fi_av_remove");
   if (av.domain->av_auth_key || (flags & kAuthKeyFlag) != 0) return av_remove_with_keys(av, addresses, count, flags);
+  if (flags != 0) {
+    return refuse(av.domain->fabric->front, Subject::av, "fi_av_remove", av.domain->errno_of("AV_REMOVE_FLAGS"),
+                  "fi_av_remove: flags; FI_AUTH_KEY alone is supported");
+  }
   for (size_t i = 0; i < count; ++i) {
-    if (!av.av->remove(addresses[i]) && !av.domain->rules.flag("av.remove_ignores")) {
+    if (!remove_address(av, addresses[i]) && !av.domain->rules.flag("av.remove_ignores")) {
       return refuse(av.domain->fabric->front, Subject::av, "fi_av_remove", fi_err::kEINVAL,
                     "fi_av_remove: fi_addr " + std::to_string(addresses[i]) + " is not in the address vector");
     }
@@ -268,6 +277,7 @@ int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t flag
 int av_lookup(ofi::FidAv* fid, ofi::Addr address, void* out, size_t* length) {
   Av& av = of(fid);
   if (av.forked()) return refuse_forked(av, "fi_av_lookup");
+  if (length == nullptr) return no_room(av, "fi_av_lookup", "addrlen");
   const auto found = av.av->lookup(address);
   if (!found) {
     return refuse(av.domain->fabric->front, Subject::av, "fi_av_lookup", fi_err::kEINVAL,
@@ -375,14 +385,9 @@ int open_av(ofi::FidDomain* domain_fid, ofi::AvAttr* attr, ofi::FidAv** out, voi
   return guarded(d.fabric->front, Subject::av, "fi_av_open", [&] {
     const ofi::AvAttr none{};
     const ofi::AvAttr& a = attr != nullptr ? *attr : none;
-    Record question;
-    question.add("ask", "av");
-    question.add("of", d.lease);
-    question.add("type", static_cast<uint64_t>(a.type));
-    question.add("rx_ctx_bits", static_cast<uint64_t>(a.rx_ctx_bits));
-    question.add("count", a.count);
-    question.add("ep_per_node", a.ep_per_node);
-    question.add("flags", a.flags);
+    Record question = question_about("av", d.lease);
+    question.add("type", static_cast<uint64_t>(a.type), "rx_ctx_bits", static_cast<uint64_t>(a.rx_ctx_bits), "count",
+                 a.count, "ep_per_node", a.ep_per_node, "flags", a.flags);
     if (a.name != nullptr) question.add("name", std::string_view(a.name));
     auto shell = std::make_unique<AvShell>();
     const Record answer = Helper::of_process().ask(question);

@@ -13,7 +13,7 @@ int set_refuse(const AvSet& set, const char* call, int number, const std::string
 int set_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<AvSetShell*>(fid);
   AvSet& set = shell->of;
-  if (set.forked()) return leave_to_parent(shell);
+  if (set.forked()) return 0;  // the parent's
   if (set.uses != 0)
     return set_refuse(set, "fi_close", fi_err::kEBUSY, "a collective group uses the set\n  try: close the group first");
   --set.av->uses;
@@ -89,15 +89,9 @@ int open_av_set(ofi::FidAv* av_fid, ofi::AvSetAttr* attr, ofi::FidAvSet** out, v
   if (attr == nullptr || out == nullptr)
     return refuse(front, Subject::av, call, fi_err::kEINVAL, "fi_av_set: attr, or the place of the set, is NULL");
   return guarded(front, Subject::av, call, [&] {
-    Record question;
-    question.add("ask", std::string_view("av_set"));
-    question.add("of", av.lease);
-    question.add("count", attr->count);
-    question.add("start_addr", attr->start_addr);
-    question.add("end_addr", attr->end_addr);
-    question.add("stride", attr->stride);
-    question.add("flags", attr->flags);
-    question.add("comm_key_size", attr->comm_key_size);
+    Record question = question_about("av_set", av.lease);
+    question.add("count", attr->count, "start_addr", attr->start_addr, "end_addr", attr->end_addr, "stride",
+                 attr->stride, "flags", attr->flags, "comm_key_size", attr->comm_key_size);
     if (attr->comm_key != nullptr && attr->comm_key_size != 0)
       question.add("comm_key", key_of(attr->comm_key, attr->comm_key_size));
     const Record answer = Helper::of_process().ask(question);

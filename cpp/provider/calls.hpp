@@ -41,9 +41,9 @@ struct Locals {
   size_t count = 0;  // as the caller gave it; a list that is too long is refused by its count
   [[nodiscard]] std::span<const call::Local> span() const noexcept { return {list.data(), count}; }
 
-  // False: more buffers than any rule allows.
+  // False: more buffers than any rule allows, or no list.
   bool take(const Ep& ep, const iovec* iov, void** desc, size_t n) noexcept {
-    if (n > list.size()) return false;
+    if (n > list.size() || (iov == nullptr && n != 0)) return false;
     for (count = 0; count < n; ++count)
       list[count] = local_of(ep, iov[count].iov_base, iov[count].iov_len, desc != nullptr ? desc[count] : nullptr);
     return true;

@@ -39,10 +39,10 @@ int ep_refused(const Ep& ep, const char* call, int number, const char* text) noe
 }
 
 // 0, or the number of the refusal: an endpoint of another type, or without an event queue.
-int connectable(const Ep& ep, const char* call) noexcept {
+int connectable(const Ep& ep, const char* call) {
   if (ep.forked()) return refuse_forked(ep, call);
   if (!ep.connected) {
-    return ep_refused(ep, call, fi_err::kEOPNOTSUPP,
+    return ep_refused(ep, call, ep.domain->errno_of("EP_CONNECTIONLESS"),
                       "the endpoint is connectionless\n  try: hints->ep_attr->type = FI_EP_MSG");
   }
   if (ep.eq != nullptr) return 0;
@@ -183,7 +183,7 @@ void on_request(Eq& eq, ofi::Fid* fid, const nic::CmEvent& m) REQUIRES(eq.lock) 
 int pep_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<PepShell*>(fid);
   Pep& pep = shell->of;
-  if (pep.forked()) return leave_to_parent(shell);
+  if (pep.forked()) return 0;  // the parent's
   if (pep.eq != nullptr) {
     pep.ep->cm().refuse_waiting();  // before the queue forgets the endpoint
     for (const Eq::Event& unread : detach(*pep.eq, fid, pep.token)) {
@@ -374,9 +374,7 @@ int open_passive_endpoint(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidP
   if (const int r = open_domain(fabric_fid, info, &domain, nullptr); r != 0) return r;
   Domain& d = of(domain);
   const int result = guarded(fabric.front, Subject::ep_ctrl, "fi_passive_ep", [&] {
-    Record question;
-    question.add("ask", "passive_ep");
-    question.add("of", d.lease);
+    Record question = question_about("passive_ep", d.lease);
     question.add("info", record_of(*info, fabric.front.version));
     auto shell = std::make_unique<PepShell>();
     const Record answer = Helper::of_process().ask(question);

@@ -21,11 +21,8 @@ int cntr_refuse(const Cntr& c, const char* call, int number, const std::string& 
 int cntr_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<CntrShell*>(fid);
   Cntr& c = shell->of;
-  if (c.forked()) return leave_to_parent(shell);
-  if (c.uses != 0) {
-    return refuse(c.domain->fabric->front, Subject::cntr, "fi_close", fi_err::kEBUSY,
-                  "fi_close: an endpoint or a region is bound to the counter\n  try: close it first");
-  }
+  if (c.forked()) return 0;  // the parent's
+  if (c.uses != 0) return in_use(c, "an endpoint or a region is bound to the counter\n  try: close it first");
   c.domain->domain->triggers().forget(c.counter.get());
   if (c.counter->memory() != nullptr) {  // the program may unmap its buffer
     c.domain->host->nic().unwatch(c.counter.get());
@@ -140,6 +137,9 @@ int cntr_wait(ofi::FidCntr* fid, uint64_t threshold, int timeout) {
                        "fi_cntr_wait: " + std::to_string(threshold) +
                            " is more than the counter holds\n  try: at most " + std::to_string(most));
   }
+  if (c.wait_obj == 0 && !c.trywaits)  // weft waits for any counter, as libfabric's own providers do
+    return cntr_refuse(c, "fi_cntr_wait", c.domain->errno_of("WAIT_NONE"),
+                       "fi_cntr_wait: the counter was opened with FI_WAIT_NONE\n  try: wait_obj FI_WAIT_UNSPEC");
   const uint64_t errors = c.counter->errors();
   nic::Domain& domain = *c.domain->domain;
   nic::ClientMemory* const memory = c.counter->memory();
@@ -224,14 +224,11 @@ int open_cntr(ofi::FidDomain* domain_fid, ofi::CntrAttr* attr, ofi::FidCntr** ou
   Domain& d = of(domain_fid);
   if (d.forked()) return refuse_forked(d, "fi_cntr_open");
   return guarded(d.fabric->front, Subject::cntr, "fi_cntr_open", [&] {
-    const ofi::CntrAttr none{};
+    const ofi::CntrAttr none{.events = 0, .wait_obj = 1, .wait_set = nullptr, .flags = 0};  // FI_WAIT_UNSPEC
     const ofi::CntrAttr& a = attr != nullptr ? *attr : none;
-    Record question;
-    question.add("ask", "cntr");
-    question.add("of", d.lease);
-    question.add("events", static_cast<uint64_t>(a.events));
-    question.add("wait_obj", static_cast<uint64_t>(a.wait_obj));
-    question.add("flags", a.flags);
+    Record question = question_about("cntr", d.lease);
+    question.add("events", static_cast<uint64_t>(a.events), "wait_obj", static_cast<uint64_t>(a.wait_obj), "flags",
+                 a.flags);
     auto shell = std::make_unique<CntrShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::cntr, "fi_cntr_open", answer); r != 0) return r;
@@ -239,6 +236,7 @@ int open_cntr(ofi::FidDomain* domain_fid, ofi::CntrAttr* attr, ofi::FidCntr** ou
     c.lease.take(answer);
     c.domain = &d;
     c.wait_obj = static_cast<int>(answer.number("wait_obj"));
+    c.trywaits = answer.flag("trywaits");
     c.counter =
         std::make_shared<nic::Counter>(nic::CounterLimits{answer.number("value_max"), answer.number("errors_max")});
     c.counter->counts_bytes = a.events == 1;

@@ -140,14 +140,10 @@ int query_collective(ofi::FidDomain* fid, int collective, ofi::CollectiveAttr* a
   Domain& d = of(fid);
   if (d.forked()) return refuse_forked(d, call);
   return guarded(front_of(d), Subject::domain, call, [&] {
-    Record question;
-    question.add("ask", std::string_view("query_collective"));
-    question.add("of", d.lease);
-    question.add("collective", static_cast<uint64_t>(collective));
-    question.add("flags", flags);
+    Record question = question_about("query_collective", d.lease);
+    question.add("collective", static_cast<uint64_t>(collective), "flags", flags);
     if (attr != nullptr) {
-      question.add("op", static_cast<uint64_t>(attr->op));
-      question.add("datatype", static_cast<uint64_t>(attr->datatype));
+      question.add("op", static_cast<uint64_t>(attr->op), "datatype", static_cast<uint64_t>(attr->datatype));
     }
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(front_of(d), Subject::domain, call, answer); r != 0 || attr == nullptr) return r;

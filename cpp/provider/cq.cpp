@@ -18,11 +18,8 @@ static_assert(offsetof(nic::CqEntry, tag) == offsetof(ofi::CqEntry, tag) && size
 int cq_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<CqShell*>(fid);
   Cq& cq = shell->of;
-  if (cq.forked()) return leave_to_parent(shell);
-  if (cq.uses != 0) {
-    return refuse(cq.domain->fabric->front, Subject::cq, "fi_close", fi_err::kEBUSY,
-                  "fi_close: an endpoint is bound to the completion queue\n  try: close the endpoint first");
-  }
+  if (cq.forked()) return 0;  // the parent's
+  if (cq.uses != 0) return in_use(cq, "an endpoint is bound to the completion queue\n  try: close the endpoint first");
   --cq.domain->uses;
   delete shell;
   return 0;
@@ -30,17 +27,7 @@ int cq_close(ofi::Fid* fid) {
 
 int cq_control(ofi::Fid* fid, int command, void* arg) {
   const Cq& cq = of(as<ofi::FidCq>(fid));
-  if (command == ofi::kGetWait && cq.notifier != nullptr) {
-    *static_cast<int*>(arg) = cq.notifier->fd();
-    return 0;
-  }
-  if (command == ofi::kGetWaitObj) {
-    *static_cast<int*>(arg) = cq.wait_obj;
-    return 0;
-  }
-  return refuse(cq.domain->fabric->front, Subject::cq, "fi_control", fi_err::kENOSYS,
-                command == ofi::kGetWait ? "fi_control: the queue has no descriptor\n  try: wait_obj FI_WAIT_FD"
-                                         : "fi_control: a completion queue has FI_GETWAIT and FI_GETWAITOBJ");
+  return control_waiting(front_of(cq), Subject::cq, command, arg, cq.wait_obj, cq.notifier.get());
 }
 
 // Takes up to `count` entries; -EAVAIL if an error is at the head, -EOVERRUN.
@@ -123,7 +110,7 @@ ssize_t cq_sreadfrom(ofi::FidCq* fid, void* out, size_t count, ofi::Addr* source
   Cq& cq = of(fid);
   if (cq.forked()) return refuse_forked(cq, "fi_cq_sread");
   if (cq.wait_obj == kWaitNone) {
-    return refuse(cq.domain->fabric->front, Subject::cq, "fi_cq_sread", fi_err::kENOSYS,
+    return refuse(cq.domain->fabric->front, Subject::cq, "fi_cq_sread", cq.domain->errno_of("WAIT_NONE"),
                   "fi_cq_sread: the queue was opened with FI_WAIT_NONE\n  try: wait_obj FI_WAIT_UNSPEC");
   }
   const uint64_t wanted = cq.threshold && cond != nullptr ? reinterpret_cast<uint64_t>(cond) : 1;
@@ -151,11 +138,8 @@ ssize_t cq_sread(ofi::FidCq* fid, void* out, size_t count, const void* cond, int
 // The provider's numbers, where they depend on more than the status.
 void decide(const Cq& cq, nic::CqError* error) {
   if (!cq.domain->asks_outcome || error->decided || error->status == Status::canceled) return;
-  Record question;
-  question.add("ask", "outcome");
-  question.add("of", cq.domain->lease);
-  question.add("status", static_cast<uint64_t>(error->status));
-  question.add("key", error->key);
+  Record question = question_about("outcome", cq.domain->lease);
+  question.add("status", static_cast<uint64_t>(error->status), "key", error->key);
   const auto put = [&](const char* name, const wire::EpAddress& a) {
     for (const uint64_t n : {uint64_t{a.nic}, uint64_t{a.pid}, uint64_t{a.vni}}) question.add(name, n);
   };
@@ -184,18 +168,16 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
     if (refusal && !error.text.empty() && explains(cq.domain->fabric->front, Subject::cq))
       explain(cq.domain->fabric->front, Subject::cq, "fi_cq_readerr", error.text);
     std::memcpy(out, &e, sizeof(ofi::CqEntry));
+    std::string text = std::move(error.text);
     out->olen = error.olen;
     out->err = error.err;
     out->prov_errno = error.prov_errno;
     if (cq.domain->api_version >= version(1, 20)) out->src_addr = e.source;
-    cq.text = std::move(error.text);
     if (error.status == Status::no_source) {  // FI_SOURCE_ERR: the sender's address, to be inserted
       char address[kAddressBytesMax];
-      cq.text.assign(address, address_bytes(*cq.domain, error.peer, address));
+      text.assign(address, address_bytes(*cq.domain, error.peer, address));
       if (cq.domain->av_auth_key && cq.domain->api_version >= version(1, 20)) {  // the key with the sender's VNI
-        Record question;
-        question.add("ask", "key_of");
-        question.add("of", cq.lease);
+        Record question = question_about("key_of", cq.lease);
         question.add("vni", uint64_t{error.peer.vni});
         question.add("otherwise", uint64_t{out->src_addr});
         out->src_addr = Helper::of_process().ask(question).number("fi_addr", out->src_addr);
@@ -203,9 +185,10 @@ ssize_t cq_readerr(ofi::FidCq* fid, ofi::CqErrEntry* out, uint64_t) {
     }
     // fi_cq(3): the data goes into the caller's buffer, if there is one; otherwise the caller gets our buffer.
     if (out->err_data_size != 0 && out->err_data != nullptr) {
-      out->err_data_size = std::min(out->err_data_size, cq.text.size());
-      std::memcpy(out->err_data, cq.text.data(), out->err_data_size);
+      out->err_data_size = text.copy(static_cast<char*>(out->err_data), out->err_data_size);
     } else {
+      const nic::DomainLock guard(cq.domain->domain.get());  // several threads may read errors of a queue
+      cq.text.swap(text);
       out->err_data = cq.text.empty() ? nullptr : cq.text.data();
       out->err_data_size = cq.text.size();
     }
@@ -226,22 +209,7 @@ int cq_signal(ofi::FidCq* fid) {
 }
 
 const char* cq_strerror(ofi::FidCq* fid, int prov_errno, const void*, char* buf, size_t length) {
-  Cq& cq = of(fid);
-  thread_local std::string text;
-  try {
-    Record question;
-    question.add("ask", "explain");
-    question.add("of", cq.domain->lease);
-    question.add("prov_errno", static_cast<uint64_t>(static_cast<int64_t>(prov_errno)));
-    text = Helper::of_process().ask(question).text("text");
-  } catch (const std::bad_alloc&) {
-    return "";
-  }
-  if (buf == nullptr || length == 0) return text.c_str();
-  const size_t size = std::min(length - 1, text.size());
-  std::memcpy(buf, text.data(), size);
-  buf[size] = '\0';
-  return buf;
+  return text_of_errno(of(fid).domain->lease, prov_errno, buf, length);
 }
 
 ofi::FidOps make_cq_fid_ops() noexcept {
@@ -254,6 +222,34 @@ ofi::CqOps g_cq_ops{sizeof(ofi::CqOps), cq_read,      cq_readfrom, cq_readerr,
                     cq_sread,           cq_sreadfrom, cq_signal,   cq_strerror};
 
 }  // namespace
+
+const char* text_of_errno(uint64_t lease, int prov_errno, char* buf, size_t length) {
+  thread_local std::string text;
+  try {
+    Record question = question_about("explain", lease);
+    question.add("prov_errno", static_cast<uint64_t>(static_cast<int64_t>(prov_errno)));
+    text = Helper::of_process().ask(question).text("text");
+  } catch (const std::bad_alloc&) {
+    text.clear();
+  }
+  if (buf == nullptr || length == 0) return text.c_str();
+  buf[text.copy(buf, length - 1)] = '\0';
+  return buf;
+}
+
+int control_waiting(const Front& front, Subject subject, int command, void* arg, int wait_obj,
+                    host::EventfdNotifier* notifier) {
+  const bool descriptor = command == ofi::kGetWait;
+  if (arg != nullptr && (command == ofi::kGetWaitObj || (descriptor && notifier != nullptr))) {
+    *static_cast<int*>(arg) = descriptor ? notifier->fd() : wait_obj;
+    return 0;
+  }
+  if (descriptor && notifier == nullptr)
+    return refuse(front, subject, "fi_control", code::kENODATA, "fi_control: no descriptor; try: wait_obj FI_WAIT_FD");
+  const bool known = descriptor || command == ofi::kGetWaitObj;
+  return refuse(front, subject, "fi_control", known ? fi_err::kEINVAL : fi_err::kENOSYS,
+                "fi_control: a queue has FI_GETWAIT and FI_GETWAITOBJ, which need a pointer to an int");
+}
 
 bool may_sleep(Cq& cq) {
   nic::Domain* const domain = cq.domain->domain.get();
@@ -272,14 +268,9 @@ int open_cq(ofi::FidDomain* domain_fid, ofi::CqAttr* attr, ofi::FidCq** out, voi
   return guarded(d.fabric->front, Subject::cq, "fi_cq_open", [&] {
     const ofi::CqAttr none{};
     const ofi::CqAttr& a = attr != nullptr ? *attr : none;
-    Record question;
-    question.add("ask", "cq");
-    question.add("of", d.lease);
-    question.add("size", a.size);
-    question.add("flags", a.flags);
-    question.add("format", static_cast<uint64_t>(a.format));
-    question.add("wait_obj", static_cast<uint64_t>(a.wait_obj));
-    question.add("wait_cond", static_cast<uint64_t>(a.wait_cond));
+    Record question = question_about("cq", d.lease);
+    question.add("size", a.size, "flags", a.flags, "format", static_cast<uint64_t>(a.format), "wait_obj",
+                 static_cast<uint64_t>(a.wait_obj), "wait_cond", static_cast<uint64_t>(a.wait_cond));
     auto shell = std::make_unique<CqShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::cq, "fi_cq_open", answer); r != 0) return r;

@@ -20,13 +20,10 @@ namespace {
 int domain_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<DomainShell*>(fid);
   Domain& d = shell->of;
-  if (d.forked()) return leave_to_parent(shell);
-  if (d.uses != 0) {
-    return refuse(
-        d.fabric->front, Subject::domain, "fi_close", fi_err::kEBUSY,
-        "fi_close: the domain has open objects\n  try: close endpoints, queues, counters, vectors and regions "
-        "first");
-  }
+  if (d.forked()) return 0;  // the parent's
+  if (d.uses != 0)
+    return in_use(d,
+                  "the domain has open objects\n  try: close endpoints, queues, counters, vectors and regions first");
   d.domain->close();
   d.domain.reset();
   if (d.ledger != nullptr) d.ledger->close(d.slot);
@@ -37,13 +34,13 @@ int domain_close(ofi::Fid* fid) {
 
 int domain_query_atomic(ofi::FidDomain* fid, int datatype, int op, ofi::AtomicAttr* attr, uint64_t flags) {
   Domain& d = of(fid);
+  if (d.forked()) return refuse_forked(d, "fi_query_atomic");
+  if (attr == nullptr)
+    return refuse(d.fabric->front, Subject::domain, "fi_query_atomic", fi_err::kEINVAL,
+                  "fi_query_atomic: attr is NULL");
   return guarded(d.fabric->front, Subject::domain, "fi_query_atomic", [&] {
-    Record question;
-    question.add("ask", "query_atomic");
-    question.add("of", d.lease);
-    question.add("datatype", static_cast<uint64_t>(datatype));
-    question.add("op", static_cast<uint64_t>(op));
-    question.add("flags", flags);
+    Record question = question_about("query_atomic", d.lease);
+    question.add("datatype", static_cast<uint64_t>(datatype), "op", static_cast<uint64_t>(op), "flags", flags);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(d.fabric->front, Subject::domain, "fi_query_atomic", answer); r != 0) return r;
     *attr = {answer.number("count"), answer.number("size")};
@@ -141,14 +138,13 @@ void attach_pages(Domain& d) {
 
 int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** out, void* context) {
   Fabric& fabric = of(fabric_fid);
+  if (info == nullptr)
+    return refuse(fabric.front, Subject::domain, "fi_domain", fi_err::kEINVAL, "fi_domain: info is NULL");
   return guarded(fabric.front, Subject::domain, "fi_domain", [&] {
     Record asked = record_of(*info, fabric_fid->api_version);
     Record question;
-    question.add("ask", "domain");
-    question.add("info", asked);
-    question.add("provider", fabric.front.name);
-    question.add("version", fabric_fid->api_version);
-    question.add("variables", network_variables());
+    question.add("ask", "domain", "info", asked, "provider", fabric.front.name, "version", fabric_fid->api_version,
+                 "variables", network_variables());
     auto shell = std::make_unique<DomainShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(fabric.front, Subject::domain, "fi_domain", answer); r != 0) return r;

@@ -43,7 +43,7 @@ int alias_close(EpShell* shell) {
 int ep_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<EpShell*>(fid);
   Ep& ep = shell->of;
-  if (ep.forked()) return leave_to_parent(shell);
+  if (ep.forked()) return 0;  // the parent's
   if (ep.original != nullptr) return alias_close(shell);
   if (ep.uses != 0) {
     return ep_refuse(ep, "fi_close", fi_err::kEBUSY,
@@ -76,7 +76,8 @@ int ep_bind_eq(ofi::Fid* fid, Ep& ep, Eq& eq, uint64_t flags) {
                             : ep.eq != nullptr               ? "fi_ep_bind: the endpoint has an event queue"
                             : ep.ep->enabled()               ? "fi_ep_bind: the endpoint is enabled"
                                                              : nullptr;
-  if (wrong != nullptr) return ep_refuse(ep, "fi_ep_bind", fi_err::kEINVAL, wrong);
+  if (wrong != nullptr)
+    return ep_refuse(ep, "fi_ep_bind", flags != 0 ? ep.domain->errno_of("EP_BIND_FLAGS") : fi_err::kEINVAL, wrong);
   ep.bound.push_back(&eq);
   ++eq.uses;
   ep.token = attach(eq, fid, on_message, ep.domain->host, *ep.ep);
@@ -90,7 +91,7 @@ int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   if (ep.forked()) return refuse_forked(ep, "fi_ep_bind");
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_ep_bind", [&] {
     Object* object = nullptr;
-    switch (to->fclass) {
+    switch (to == nullptr ? 0 : to->fclass) {
       case kClassCq:
         object = &of(as<ofi::FidCq>(to));
         break;
@@ -109,11 +110,8 @@ int ep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
                          "queue");
     }
     if (to->fclass == kClassEq) return ep_bind_eq(fid, ep, of(as<ofi::FidEq>(to)), flags);
-    Record question;
-    question.add("ask", "bind");
-    question.add("of", ep.lease);
-    question.add("to", object->lease);
-    question.add("flags", flags);
+    Record question = question_about("bind", ep.lease);
+    question.add("to", object->lease, "flags", flags);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_ep_bind", answer); r != 0) return r;
     ep.bound.push_back(object);
@@ -174,9 +172,7 @@ int ep_op_flags(Ep& ep, int command, void* arg) {
     return 0;
   }
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, "fi_control", [&] {
-    Record question;
-    question.add("ask", "op_flags");
-    question.add("of", ep.lease);
+    Record question = question_about("op_flags", ep.lease);
     question.add("flags", *flags);
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(ep.domain->fabric->front, Subject::ep_ctrl, "fi_control", answer); r != 0) return r;
@@ -191,9 +187,7 @@ int ep_alias(ofi::FidEp* fid, const ofi::Alias& how) {
   const Ep& from = of(fid);
   const Front& front = from.domain->fabric->front;
   return guarded(front, Subject::ep_ctrl, "fi_ep_alias", [&] {
-    Record question;
-    question.add("ask", "alias");
-    question.add("of", from.lease);
+    Record question = question_about("alias", from.lease);
     question.add("flags", how.flags);
     auto shell = std::make_unique<EpShell>();
     const Record answer = Helper::of_process().ask(question);
@@ -249,6 +243,8 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
     case ofi::kEnable:
       return enable_endpoint(of(whole(as<ofi::FidEp>(fid))));
     case ofi::kAlias:
+      if (arg == nullptr)
+        return ep_refuse(ep, "fi_ep_alias", fi_err::kEINVAL, "fi_ep_alias: room for the alias is needed");
       return ep_alias(as<ofi::FidEp>(fid), *static_cast<const ofi::Alias*>(arg));
     case ofi::kGetOpsFlag:
     case ofi::kSetOpsFlag:
@@ -265,6 +261,8 @@ int ep_control(ofi::Fid* fid, int command, void* arg) {
 ssize_t ep_cancel(ofi::Fid* fid, void* context) {
   Ep& ep = of(as<ofi::FidEp>(fid));
   if (ep.forked()) return refuse_forked(ep, "fi_cancel");
+  if (!ep.ep->enabled() && ep.receives)
+    return ep_refuse(ep, "fi_cancel", fi_err::kEOPBADSTATE, "fi_cancel: the endpoint is not enabled");
   const size_t n = ep.ep->cancel(reinterpret_cast<uint64_t>(context));
   ep.domain->forget_released();
   return n == 0 ? -code::kENOENT : 0;
@@ -415,10 +413,10 @@ ofi::TaggedOps g_no_tagged = make_no_tagged();
 int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out, void* context) {
   Domain& d = of(domain_fid);
   if (d.forked()) return refuse_forked(d, "fi_endpoint");
+  if (info == nullptr)
+    return refuse(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", fi_err::kEINVAL, "fi_endpoint: info is NULL");
   return guarded(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", [&] {
-    Record question;
-    question.add("ask", "endpoint");
-    question.add("of", d.lease);
+    Record question = question_about("endpoint", d.lease);
     question.add("info", record_of(*info, d.fabric->front.version));
     auto shell = std::make_unique<EpShell>();
     const Record answer = Helper::of_process().ask(question);

@@ -18,11 +18,8 @@ constexpr int kWaitNoneObj = 0, kEqWaitFd = 3;
 int eq_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<EqShell*>(fid);
   Eq& eq = shell->of;
-  if (eq.forked()) return leave_to_parent(shell);
-  if (eq.uses != 0) {
-    return refuse(eq.fabric->front, Subject::eq, "fi_close", fi_err::kEBUSY,
-                  "fi_close: an endpoint is bound to the event queue\n  try: close the endpoint first");
-  }
+  if (eq.forked()) return 0;  // the parent's
+  if (eq.uses != 0) return in_use(eq, "an endpoint is bound to the event queue\n  try: close the endpoint first");
   --eq.fabric->uses;
   delete shell;
   return 0;
@@ -30,17 +27,8 @@ int eq_close(ofi::Fid* fid) {
 
 int eq_control(ofi::Fid* fid, int command, void* arg) {
   const Eq& eq = of(as<ofi::FidEq>(fid));
-  if (command == ofi::kGetWait && eq.wait_obj == kEqWaitFd) {
-    *static_cast<int*>(arg) = eq.notifier->fd();
-    return 0;
-  }
-  if (command == ofi::kGetWaitObj) {
-    *static_cast<int*>(arg) = eq.wait_obj;
-    return 0;
-  }
-  return refuse(eq.fabric->front, Subject::eq, "fi_control", fi_err::kENOSYS,
-                command == ofi::kGetWait ? "fi_control: the queue has no descriptor\n  try: wait_obj FI_WAIT_FD"
-                                         : "fi_control: an event queue has FI_GETWAIT and FI_GETWAITOBJ");
+  const bool waits = eq.wait_obj == kEqWaitFd;
+  return control_waiting(front_of(eq), Subject::eq, command, arg, eq.wait_obj, waits ? eq.notifier.get() : nullptr);
 }
 
 // Makes events of the NIC's messages until an event waits. Further messages wait in the NIC, whose queue is bounded.
@@ -157,19 +145,7 @@ ssize_t eq_sread(ofi::FidEq* fid, uint32_t* event, void* out, size_t size, int t
 }
 
 const char* eq_strerror(ofi::FidEq* fid, int prov_errno, const void*, char* buf, size_t length) {
-  thread_local std::string text;
-  try {
-    Record question;
-    question.add("ask", "explain");
-    question.add("of", of(fid).lease);
-    question.add("prov_errno", static_cast<uint64_t>(static_cast<int64_t>(prov_errno)));
-    text = Helper::of_process().ask(question).text("text");
-  } catch (const std::bad_alloc&) {
-    text.clear();
-  }
-  if (buf == nullptr || length == 0) return text.c_str();
-  buf[text.copy(buf, length - 1)] = '\0';
-  return buf;
+  return text_of_errno(of(fid).lease, prov_errno, buf, length);
 }
 
 ofi::FidOps make_eq_fid_ops() noexcept {
@@ -227,12 +203,8 @@ int open_eq(ofi::FidFabric* fabric_fid, ofi::EqAttr* attr, ofi::FidEq** out, voi
     const ofi::EqAttr none{};
     const ofi::EqAttr& a = attr != nullptr ? *attr : none;
     Record question;
-    question.add("ask", "eq");
-    question.add("provider", fabric.front.name);
-    question.add("fabric", fabric.name);
-    question.add("size", a.size);
-    question.add("flags", a.flags);
-    question.add("wait_obj", static_cast<uint64_t>(a.wait_obj));
+    question.add("ask", "eq", "provider", fabric.front.name, "fabric", fabric.name, "size", a.size, "flags", a.flags,
+                 "wait_obj", static_cast<uint64_t>(a.wait_obj));
     auto shell = std::make_unique<EqShell>();
     const Record answer = Helper::of_process().ask(question);
     if (const int r = refused(fabric.front, Subject::eq, "fi_eq_open", answer); r != 0) return r;
@@ -240,6 +212,7 @@ int open_eq(ofi::FidFabric* fabric_fid, ofi::EqAttr* attr, ofi::FidEq** out, voi
     eq.lease.take(answer);
     eq.fabric = &fabric;
     eq.wait_obj = static_cast<int>(answer.number("wait_obj"));
+    eq.trywaits = answer.flag("trywaits");
     eq.writable = (a.flags & nic::flag::kWrite) != 0;
     shell->fid.fid = {kClassEq, context, &g_eq_fid_ops};
     shell->fid.ops = &g_eq_ops;

@@ -17,25 +17,30 @@ int fabric_close(ofi::Fid* fid) {
   return 0;
 }
 
-int fabric_trywait(ofi::FidFabric* fid, ofi::Fid** fids, int count) {
-  Fabric& fabric = of(fid);
-  for (int i = 0; i < count; ++i) {
-    switch (fids[i]->fclass) {
-      case kClassCq:
-        if (!may_sleep(of(as<ofi::FidCq>(fids[i])))) return -fi_err::kEAGAIN;
-        break;
-      case kClassCntr:
-        of(as<ofi::FidCntr>(fids[i])).domain->host->nic().prepare_app_sleep();
-        break;
-      case kClassEq:
-        if (!eq_is_empty(fids[i])) return -fi_err::kEAGAIN;
-        break;
-      default:
-        return refuse(fabric.front, Subject::fabric, "fi_trywait", fi_err::kEINVAL,
-                      "fi_trywait: an object that is no completion queue, counter or event queue");
-    }
+// Whether a thread may sleep on an object's descriptor: 0, or a number.
+int trywait(ofi::Fid* fid) {
+  if (fid->fclass == kClassCq) {
+    Cq& cq = of(as<ofi::FidCq>(fid));
+    return cq.wait_obj == 0 ? fi_err::kEINVAL : may_sleep(cq) ? 0 : fi_err::kEAGAIN;
   }
-  return 0;
+  if (fid->fclass == kClassCntr) {
+    Cntr& c = of(as<ofi::FidCntr>(fid));
+    if (c.trywaits && c.wait_obj != 0) c.domain->host->nic().prepare_app_sleep();
+    return !c.trywaits ? fi_err::kENOSYS : c.wait_obj == 0 ? fi_err::kEINVAL : 0;
+  }
+  if (fid->fclass != kClassEq) return fi_err::kEINVAL;
+  const Eq& eq = of(as<ofi::FidEq>(fid));
+  if (!eq.trywaits) return fi_err::kENOSYS;
+  return eq.wait_obj == 0 ? fi_err::kEINVAL : eq_is_empty(fid) ? 0 : fi_err::kEAGAIN;
+}
+
+int fabric_trywait(ofi::FidFabric* fid, ofi::Fid** fids, int count) {
+  int r = 0;
+  for (int i = 0; i < count && r == 0; ++i) r = trywait(fids[i]);
+  if (r == 0 || r == fi_err::kEAGAIN) return -r;
+  return refuse(of(fid).front, Subject::fabric, "fi_trywait", r,
+                "fi_trywait: no queue or counter, one with FI_WAIT_NONE, or of a kind for which this provider has no "
+                "descriptor (cxi: event queues, counters)\n  try: completion queues with wait_obj FI_WAIT_FD");
 }
 
 int fabric_domain2(ofi::FidFabric* fid, ofi::Info* info, ofi::FidDomain** out, uint64_t flags, void* context) {

@@ -23,9 +23,7 @@ constexpr const char* kJoin = "fi_join_collective";
 
 // Runs a task of the group's lease, "ask" or "leave", and waits for its end. Empty: the group ends.
 Record run_task(const Group& g, const char* task) {
-  Record question;
-  question.add("ask", std::string_view("group"));
-  question.add("of", g.lease);
+  Record question = question_about("group", g.lease);
   Record first = question;
   first.add("task", std::string_view(task));
   auto pause = std::chrono::microseconds(100);
@@ -130,7 +128,7 @@ int give_address_back(const Group& g) {
 int group_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<McShell*>(fid);
   Group& g = shell->of;
-  if (g.forked()) return leave_to_parent(shell);
+  if (g.forked()) return 0;  // the parent's
   return guarded(front_of(g), Subject::ep_ctrl, "fi_close", [&] {
     if (g.ep != nullptr) {
       const Guard guard(g.ep->eq->lock);  // from here on no message starts the asker, or makes an event
@@ -228,11 +226,8 @@ nic::GroupConfig config_of(const Ep& ep, const AvSet& set, std::vector<wire::EpA
 
 int join(Ep& ep, AvSet& set, ofi::Addr coll_addr, uint64_t flags, ofi::FidMc** out, void* context) {
   const Front& front = front_of(ep);
-  Record question;
-  question.add("ask", std::string_view("join"));
-  question.add("of", ep.lease);
-  question.add("coll_addr", coll_addr);
-  question.add("flags", flags);
+  Record question = question_about("join", ep.lease);
+  question.add("coll_addr", coll_addr, "flags", flags);
   question.add("enabled", uint64_t{ep.ep->enabled()});
   question.add("has_eq", uint64_t{ep.eq != nullptr});
   question.add("other_vector", uint64_t{ep.av != set.av});

@@ -100,8 +100,7 @@ void take_prov(InfoNic* nic, const Record& from) noexcept {
 int nic_command(InfoNic* nic, int command) {
   return guarded(*nic->front, Subject::core, "fi_control", [&] {
     Record question;
-    question.add("ask", "nic_control");
-    question.add("provider", nic->front->name);
+    question.add("ask", "nic_control", "provider", nic->front->name);
     if (nic->device.name != nullptr) question.add("name", std::string_view(nic->device.name));
     question.add("command", static_cast<uint64_t>(int64_t{command}));
     const Record answer = Helper::of_process().ask(question);

@@ -19,10 +19,8 @@ int library_getinfo(const Front& front, uint32_t version, const char* node, cons
   *info = nullptr;
   try {
     Record question;
-    question.add("ask", "getinfo");
-    question.add("provider", front.name);
-    question.add("version", version < kPolicyVersion ? version : kPolicyVersion);
-    question.add("flags", flags & (kNumericHost | kSource));
+    question.add("ask", "getinfo", "provider", front.name, "version",
+                 version < kPolicyVersion ? version : kPolicyVersion, "flags", flags & (kNumericHost | kSource));
     if (node != nullptr) question.add("node", std::string_view(node));
     if (service != nullptr) question.add("service", std::string_view(service));
     if (hints != nullptr) question.add("hints", record_of(*hints, version));

@@ -86,7 +86,7 @@ void enable_region(Mr& mr) {
 int mr_close(ofi::Fid* fid) {
   auto* const shell = reinterpret_cast<MrShell*>(fid);
   Mr& mr = shell->of;
-  if (mr.forked()) return leave_to_parent(shell);
+  if (mr.forked()) return 0;  // the parent's
   if (mr.keeps != nullptr && !mr.keeps->closed()) {
     return mr_refuse(*mr.domain, "fi_close", fi_err::kEBUSY,
                      "fi_close: the region is bound to an endpoint that is open\n  rule: fi_mr(3), \"fi_mr_bind\": the "
@@ -111,6 +111,9 @@ int mr_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   Domain& d = *mr.domain;
   if (mr.forked()) return refuse_forked(mr, "fi_mr_bind");
   return guarded(d.fabric->front, Subject::mr, "fi_mr_bind", [&] {
+    if (mr.fixed)
+      return mr_refuse(d, "fi_mr_bind", d.errno_of("MR_BIND_STATE"),
+                       "fi_mr_bind: the region is enabled\n  rule: bindings come before fi_mr_enable, fi_mr(3)");
     if (to->fclass == kClassEp) {
       Ep& ep = of(whole(as<ofi::FidEp>(to)));
       if (ep.domain != &d)
@@ -119,8 +122,9 @@ int mr_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
         return mr_refuse(d, "fi_mr_bind", fi_err::kEINVAL, "fi_mr_bind: the region is bound to an endpoint already");
       // fi_mr(3): an endpoint is enabled before a region is bound; a disabled one has no identity that a region keeps.
       if (!ep.ep->enabled())
-        return mr_refuse(d, "fi_mr_bind", fi_err::kEOPBADSTATE,
+        return mr_refuse(d, "fi_mr_bind", d.errno_of("MR_BIND_ENDPOINT"),
                          "fi_mr_bind: the endpoint is not enabled\n  try: fi_enable(ep) first");
+      mr.may_enable = true;
       if (mr.region->enabled() && (mr.region->access() & kRemote) == 0) return 0;  // no peer has a right to limit
       mr.region->bind_endpoint(*ep.ep);
       mr.bound = &ep;
@@ -134,9 +138,12 @@ int mr_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
     if (to->fclass == kClassCntr) {
       Cntr& c = of(as<ofi::FidCntr>(to));
       if ((flags & nic::flag::kRemoteWrite) == 0)
-        return mr_refuse(d, "fi_mr_bind", fi_err::kEBADFLAGS, "fi_mr_bind: a counter counts FI_REMOTE_WRITE");
+        return mr_refuse(d, "fi_mr_bind", d.errno_of("MR_BIND_FLAGS"), "fi_mr_bind: a counter counts FI_REMOTE_WRITE");
+      if (mr.counted >= d.rules.number("mr.counters_max"))
+        return mr_refuse(d, "fi_mr_bind", d.errno_of("MR_BIND_COUNT"), "fi_mr_bind: the region has a counter already");
       d.domain->bind_region_counter(mr.region, c.counter, flags & kRemote);
       mr.counters.push_back(&c);
+      ++mr.counted;
       ++c.uses;
       return 0;
     }
@@ -151,22 +158,22 @@ int mr_control(ofi::Fid* fid, int command, void*) {
   if (mr.forked()) return refuse_forked(mr, "fi_control");
   if (command != ofi::kEnable) {
     return mr_refuse(
-        d, "fi_control", fi_err::kENOSYS,
+        d, "fi_control", d.errno_of("MR_CONTROL"),
         "fi_control: a region has no command " + std::to_string(command) + "\n  try: FI_ENABLE (fi_mr_enable)");
   }
-  if (mr.region->enabled()) return 0;
-  if (mr.bound == nullptr && d.domain->config().regions.needs_bind && (d.mr_mode & kModeEndpoint) != 0) {
-    return mr_refuse(d, "fi_mr_enable", fi_err::kEINVAL,
+  if (!mr.may_enable && d.domain->config().regions.needs_bind && (d.mr_mode & kModeEndpoint) != 0) {
+    return mr_refuse(d, "fi_mr_enable", d.errno_of("MR_ENABLE_UNBOUND"),
                      "fi_mr_enable: under FI_MR_ENDPOINT a region is bound to an endpoint first\n  try: fi_mr_bind(mr, "
                      "&ep->fid, 0), then fi_mr_enable(mr)\n  rule: fi_mr(3), \"FI_MR_ENDPOINT\"");
   }
   return guarded(d.fabric->front, Subject::mr, "fi_mr_enable", [&] {
     try {
-      enable_region(mr);
+      if (!mr.region->enabled()) enable_region(mr);
     } catch (...) {
       give_entries(mr);
       throw;
     }
+    mr.fixed = true;
     shell->fid.key = mr.region->key();
     return 0;
   });
@@ -188,13 +195,13 @@ int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64
   if ((a.access & ~rules.access) != 0)
     return mr_refuse(d, call, fi_err::kEINVAL, std::string(call) + ": access bits that are no permission");
   if ((flags & ~r.number("mr.flags")) != 0)
-    return mr_refuse(d, call, fi_err::kEBADFLAGS, std::string(call) + ": flags that this provider does not know");
+    return mr_refuse(d, call, d.errno_of("MR_FLAGS"), std::string(call) + ": flags that this provider does not know");
   if ((flags & kDmabuf) != 0)
     return mr_refuse(d, call, fi_err::kENOSYS, std::string(call) + ": FI_MR_DMABUF is not there yet for C programs");
-  if (a.offset != 0)
+  if (a.offset != 0 && !r.flag("mr.offset_ignored"))
     return mr_refuse(d, call, fi_err::kEINVAL, std::string(call) + ": offset is reserved and must be 0, fi_mr(3)");
   if (a.iov_count == 0 || a.iov_count > r.number("mr.iov_limit"))
-    return mr_refuse(d, call, fi_err::kEINVAL,
+    return mr_refuse(d, call, a.iov_count == 0 ? fi_err::kEINVAL : d.errno_of("MR_IOV_LIMIT"),
                      std::string(call) + ": " + std::to_string(a.iov_count) +
                          " buffers; domain_attr->mr_iov_limit is " + std::to_string(r.number("mr.iov_limit")));
   if ((d.mr_mode & (kModeRaw | kModeMmuNotify)) != 0)
@@ -219,19 +226,14 @@ struct Authorized {
 
 int authorize(const Domain& d, const char* call, const ofi::MrAttr& a, uint64_t flags, Authorized* out) {
   if (a.auth_key_size == 0 && !d.av_auth_key) return 0;
-  Record question;
-  question.add("ask", "mr_auth_key");
-  question.add("of", d.lease);
-  question.add("call", std::string_view(call));
-  question.add("size", a.auth_key_size);
-  question.add("flags", flags);
+  Record question = question_about("mr_auth_key", d.lease);
+  question.add("call", std::string_view(call), "size", a.auth_key_size, "flags", flags);
   if (d.av_auth_key && a.auth_key != nullptr && a.auth_key_size == sizeof(ofi::MrAuthKey)) {
     const auto& key = *reinterpret_cast<const ofi::MrAuthKey*>(a.auth_key);
     if (key.av == nullptr || key.av->fid.fclass != kClassAv)
       return mr_refuse(d, call, fi_err::kEINVAL, std::string(call) + ": av of the fi_mr_auth_key is no address vector");
     out->av = &of(key.av);
-    question.add("av", out->av->lease);
-    question.add("src_addr", key.src_addr);
+    question.add("av", out->av->lease, "src_addr", key.src_addr);
   } else if (a.auth_key != nullptr && !d.av_auth_key) {
     question.add("key", key_of(a.auth_key, a.auth_key_size));
   }

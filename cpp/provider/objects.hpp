@@ -136,6 +136,10 @@ struct Domain : Object {
   std::atomic<bool> entry_alone{false};  // fi_cxi_dom_ops' ep_get_unexp_msgs fills entries without senders
   uint64_t mr_mode = 0;
 
+  // The number with which the provider refuses what breaks a rule of weft.fi, by the rule's name.
+  [[nodiscard]] int errno_of(std::string_view rule) const {
+    return static_cast<int>(rules.number("errno." + std::string(rule)));
+  }
   // Contexts of receives that ended without a completion: in C they hold nothing to release.
   void forget_released() {
     if (domain->has_released()) [[unlikely]]
@@ -146,8 +150,10 @@ struct Domain : Object {
 struct Av : Object {
   Domain* domain = nullptr;
   std::shared_ptr<nic::AddressVector> av;
-  bool user_ids = false;                               // FI_AV_USER_ID
-  RankedMutex<lock_rank::kProviderVector> keyed_lock;  // the helper's vector and this one see one order of calls
+  bool user_ids = false;                              // FI_AV_USER_ID
+  std::unordered_map<uint64_t, uint64_t> insertions;  // insertions of a fi_addr, if the provider counts them
+  RankedMutex<lock_rank::kProviderVector>
+      keyed_lock;  // of insertions; the helper's vector sees the same order of calls
 };
 
 // An empty poll of a C program takes 10 to 20 ns: it yields after 1 us on a core shared with threads
@@ -174,6 +180,7 @@ struct Cntr : Object {
   std::shared_ptr<host::EventfdNotifier> notifier;
   host::PollPacer pacer = pace_of_c();
   int wait_obj = 0;
+  bool trywaits = false;
 };
 
 struct Eq : Object {
@@ -201,7 +208,7 @@ struct Eq : Object {
   std::shared_ptr<host::HostNic> host GUARDED_BY(lock);  // of the endpoints
   std::string err_data;                                  // of the error that was read last
   int wait_obj = 0;
-  bool writable = false;
+  bool writable = false, trywaits = false;
 
   // Reports an event of an object. The data of a failure is a struct fi_eq_err_entry's err_data.
   void post(Event event) REQUIRES(lock) {
@@ -218,6 +225,9 @@ struct Mr : Object {
   std::vector<Object*> counters;  // and the vector of its authorization key
   bool later = false;             // its key is made when it is enabled
   bool wants_event = false;       // FI_RMA_EVENT
+  bool may_enable = false;        // an endpoint was bound
+  bool fixed = false;             // enabled by the program: no further bindings
+  uint64_t counted = 0;           // counters that are bound
   int32_t number = -1;            // of its key
   int32_t took = 0;               // entries of the ledger,
   uint32_t took_kind = 0;         // of this kind
@@ -357,6 +367,11 @@ int copy_address(const Domain& domain, const wire::EpAddress& address, void* out
 // False: entries wait, or an eventfd cannot be slept on yet (fi_trywait).
 bool may_sleep(Cq& cq);
 bool eq_is_empty(ofi::Fid* fid);
+// fi_cq_strerror and fi_eq_strerror: in the caller's buffer, or in memory of the calling thread.
+const char* text_of_errno(uint64_t lease, int prov_errno, char* buf, size_t length);
+// FI_GETWAIT and FI_GETWAITOBJ; null: the object has no descriptor.
+int control_waiting(const Front& front, Subject subject, int command, void* arg, int wait_obj,
+                    host::EventfdNotifier* notifier);
 // The messages of the NIC for this endpoint go to the queue; the token for detach().
 uint64_t attach(Eq& eq, ofi::Fid* owner, Eq::Handler handler, const std::shared_ptr<host::HostNic>& host,
                 nic::Endpoint& endpoint, bool listens = false);
@@ -469,10 +484,10 @@ int guarded(const Front& front, Subject subject, const char* call, F&& f) noexce
   }
 }
 
-// An object of the parent, which a child does not touch: its members stay as they are.
-template <typename ShellType>
-int leave_to_parent(ShellType*) noexcept {
-  return 0;
+// fi_close of an object that other objects use.
+template <typename Of>
+int in_use(const Of& object, const char* why) noexcept {
+  return refuse(front_of(object), subject_of<Of>(), "fi_close", fi_err::kEBUSY, std::string("fi_close: ") + why);
 }
 
 }  // namespace weft::provider

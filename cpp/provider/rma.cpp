@@ -116,7 +116,8 @@ ssize_t transfer_message(Ep& ep, const char* name, OpKind kind, const ofi::MsgRm
   Locals locals;
   if (!locals.take(ep, m.iov, m.desc, m.iov_count)) return refuse_long_list(ep, name, m.iov_count);
   std::array<wire::RmaRange, nic::kIovMax> remote;
-  if (m.rma_iov_count > remote.size()) return refuse_long_list(ep, name, m.rma_iov_count);
+  if (m.rma_iov_count > remote.size() || (m.rma_iov == nullptr && m.rma_iov_count != 0))
+    return refuse_long_list(ep, name, m.rma_iov_count);
   for (size_t i = 0; i < m.rma_iov_count; ++i) {
     remote[i].addr = m.rma_iov[i].addr;
     remote[i].length = m.rma_iov[i].len;

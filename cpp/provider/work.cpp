@@ -149,9 +149,7 @@ ssize_t queue(Domain& d, const char* call, const ofi::DeferredWork& w, uint64_t 
 // Work has to wait for an entry: the helper takes those of dead processes back, and says what would have sufficed.
 // The log has its text at the first, second, fourth ... time.
 void waits(Domain& d, const char* call) {
-  Record question;
-  question.add("ask", "work_waits");
-  question.add("of", d.lease);
+  Record question = question_about("work_waits", d.lease);
   question.add("waiting", d.domain->triggers().statistics().waiting);
   const Record answer = Helper::of_process().ask(question);
   if (std::has_single_bit(d.work.waited.fetch_add(1, std::memory_order_relaxed) + 1) && answer.has("text"))

@@ -103,3 +103,58 @@ def test_calls_that_no_object_has_are_refused_and_explained(programs: Path, libr
     assert done.stdout == "".join(f"{call}: Function not implemented\n" for call in MISSING) + "closed\n"
     for name in MISSING.values():
         assert f"{name}: the object has no such call" in done.stderr
+
+
+BAD_STATE = "Operation not permitted in current state"
+NUMBERS = {
+    "fi_cq_sread under FI_WAIT_NONE": ("Invalid argument", "Invalid argument"),
+    "FI_GETWAIT under FI_WAIT_NONE": ("No data available", "No data available"),
+    "FI_GETWAIT into nothing": ("Invalid argument", "Invalid argument"),
+    "fi_trywait under FI_WAIT_NONE": ("Invalid argument", "Invalid argument"),
+    "fi_trywait of a queue": ("no error", "no error"),
+    "fi_trywait of an event queue": ("Function not implemented", "no error"),
+    "fi_trywait of a counter": ("Function not implemented", "no error"),
+    "fi_cntr_wait under FI_WAIT_NONE": ("Invalid argument", "Connection timed out"),
+    "fi_cntr_wait without attributes": ("Connection timed out", "Connection timed out"),
+    "fi_ep_bind of an event queue with flags": ("Flags not supported", "Flags not supported"),
+    "fi_cancel before fi_enable": (
+        "Operation not permitted in current state",
+        "Operation not permitted in current state",
+    ),
+    "fi_shutdown of a connectionless endpoint": ("Function not implemented", "Operation not supported"),
+    "fi_mr_regv of 64 buffers": ("Function not implemented", "Invalid argument"),
+    "fi_mr_regv of none": ("Invalid argument", "Invalid argument"),
+    "fi_mr_reg with FI_DIRECTED_RECV": ("Invalid argument", "Flags not supported"),
+    "FI_REFRESH of a region": ("Invalid argument", "Function not implemented"),
+    "fi_mr_bind of a counter for reads": ("Invalid argument", "Flags not supported"),
+    "fi_mr_bind of a second counter": ("Invalid argument", "no error"),
+    "fi_mr_bind of a disabled endpoint": ("Invalid argument", BAD_STATE),
+    "fi_mr_bind after fi_mr_enable": ("Invalid argument", BAD_STATE),
+    "fi_mr_enable of local memory, not bound": ("Invalid argument", "no error"),
+    "fi_av_insert with FI_EVENT": ("Invalid argument", "Flags not supported"),
+    "fi_av_remove with flags": ("Invalid argument", "Flags not supported"),
+    "fi_av_lookup after two insertions and one removal": ("no error", "Invalid argument"),
+    "fi_av_lookup after two of each": ("Invalid argument", "Invalid argument"),
+}
+"""Call -> its error on cxi, as docs/reference/cxi-refusals.md has it, and on weft."""
+
+
+def test_numbers_are_those_of_the_provider(programs: Path, library: str, provider: str) -> None:
+    """Calls that the provider's library checks without the policy helper."""
+    done = support.run(support.compiled("numbers", programs), provider, env=support.environment(provider, library))
+    column = ("cxi", "weft").index(provider)
+    assert done.stdout == "".join(f"{call}: {row[column]}\n" for call, row in NUMBERS.items()) + "closed\n"
+
+
+def test_null_pointers_are_refused(programs: Path, library: str, provider: str) -> None:
+    done = support.run(support.compiled("nulls", programs), provider, env=support.environment(provider, library))
+    *calls, last = done.stdout.splitlines()
+    assert [line for line in calls if not line.endswith(": Invalid argument")] == []
+    assert (len(calls), last) == (15, "closed")
+
+
+def test_threads_read_errors_of_one_queue(programs: Path, library: str, provider: str) -> None:
+    errors = 2_000_000 if provider == "weft" else 20_000  # cxi asks the policy helper for each error's number
+    program = support.compiled("threads", programs)
+    done = support.run(program, provider, str(errors), env=support.environment(provider, library))
+    assert done.stdout == "errors are read\nclosed\n"

@@ -180,6 +180,7 @@ class Client:
         return {
             "lease": self._keep(cntr),
             "wait_obj": int(cntr.wait_obj),
+            "trywaits": int("cntr" in cntr.domain.provider.trywaits),
             "value_max": of.value_max,
             "errors_max": of.errors_max,
             "client_memory": int(of.client_memory),
@@ -210,7 +211,8 @@ class Client:
             eq.close()
             fabric.close()
 
-        return {"lease": self._keep(eq, end), "wait_obj": int(eq.wait_obj)}
+        trywaits = int("eq" in fabric.provider.trywaits)
+        return {"lease": self._keep(eq, end), "wait_obj": int(eq.wait_obj), "trywaits": trywaits}
 
     def _bind(self, asked: Record) -> _Answer:
         self._held(asked).bind(self._held(asked, "to"), asked.number("flags"))

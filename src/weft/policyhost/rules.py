@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .. import _nic
 from ..fi.mr_register import quick_rules
 from ..fi.policy import Failure
+from ..fi.rules import Rule
 from ..flags import AddrFormat, Control, Flag
 from .records import Record, Value
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from ..settings import CacheSettings, Settings
 
 _Fields = dict[str, Value]
+_CHECKED = (
+    *(Rule.AV_INSERT_FLAGS, Rule.AV_REMOVE_FLAGS, Rule.EP_BIND_FLAGS, Rule.EP_CONNECTIONLESS, Rule.WAIT_NONE),
+    *(Rule.MR_BIND_COUNT, Rule.MR_BIND_ENDPOINT, Rule.MR_BIND_FLAGS, Rule.MR_BIND_STATE, Rule.MR_CONTROL),
+    *(Rule.MR_ENABLE_UNBOUND, Rule.MR_FLAGS, Rule.MR_IOV_LIMIT),
+)
+"""The rules whose calls cpp/provider checks; their error numbers are the provider's."""
 
 
 def process(s: Settings, cache: CacheSettings) -> _Fields:
@@ -57,11 +64,15 @@ def domain(of: Domain) -> _Fields:
         "mr_mode": of.attr.mr_mode,
         "mr.iov_limit": of.attr.mr_iov_limit,
         "mr.flags": policy.regions.flags,
+        "mr.offset_ignored": int(policy.regions.offset == "ignored"),
+        "mr.counters_max": policy.regions.counters_max or 2**32,
         "av.insert_flags": policy.vectors.insert_flags,
         "av.remove_ignores": int(policy.vectors.remove_unknown == "ignore"),
+        "av.counted": int(policy.vectors.counted),
         "asks_outcome": int(policy.credential.service != 0),
         "av_auth_key": int(of._av_auth_key),
         "work_cancels": int(Control.CANCEL_WORK in of.policy.commands.domain),
+        **{f"errno.{rule.name}": int(policy.refusals.errno(rule)) for rule in _CHECKED},
         **_resources(of),
     }
 

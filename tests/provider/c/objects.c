@@ -21,7 +21,7 @@ static void counters(void) {
 /* An endpoint whose queue is waited for, and whose counter counts. */
 static void waiting(int fd_too) {
   struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_DATA, .wait_obj = fd_too ? FI_WAIT_FD : FI_WAIT_UNSPEC};
-  struct fi_cntr_attr cattr = {.events = FI_CNTR_EVENTS_COMP};
+  struct fi_cntr_attr cattr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
   struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
   struct fid_cq* cq;
   struct fid_cntr* cntr;
@@ -124,7 +124,9 @@ int main(int argc, char** argv) {
   refused("fi_cancel of nothing", fi_cancel(&a->ep->fid, &contexts[60]));
   struct fid_mr* mr;
   refused("fi_mr_reg of unknown access", fi_mr_reg(domain, out, 8, FI_FENCE, 0, 1, 0, &mr, NULL));
-  refused("fi_mr_reg with an offset", fi_mr_reg(domain, out, 8, FI_READ, 8, 1, 0, &mr, NULL));
+  long r = fi_mr_reg(domain, out, 8, FI_READ, 8, 1, 0, &mr, NULL);
+  refused("fi_mr_reg with an offset", r);
+  if (r == 0) MUST(fi_close(&mr->fid));
 
   struct fid_eq* eq;
   struct fi_eq_attr eq_attr = {.flags = FI_WRITE, .wait_obj = FI_WAIT_UNSPEC};

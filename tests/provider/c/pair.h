@@ -43,6 +43,7 @@ static struct fid_domain* domain;
 static struct side sides[2];
 static struct fi_context2 contexts[64];
 static uint64_t quiet; /* FI_SELECTIVE_COMPLETION: operations without FI_COMPLETION are not reported */
+static enum fi_threading threading = FI_THREAD_DOMAIN;
 static int modes = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
 
 static void progress(void) {
@@ -99,7 +100,7 @@ static void begin(int argc, char** argv, uint64_t caps) {
   hints->caps = caps;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->domain_attr->mr_mode = modes;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->threading = threading;
   MUST(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &info));
   MUST(fi_fabric(info->fabric_attr, &fabric, NULL));
   MUST(fi_domain(fabric, info, &domain, NULL));
