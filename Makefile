@@ -197,9 +197,11 @@ perf: ext
 	@$(call LIMIT,300) $(VENV)/bin/weft perf --quick
 
 PYTEST = $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --durations=10
+# $(call CPP_SUITES,folder,more arguments)
+CPP_SUITES = $(call LIMIT,$(SUITE_SECONDS)) $(PY) tests/cpp/run.py build/$(1)/weft_cpp_tests $(2)
 
 test: cpp-tests ext provider $(VENV)/.test
-	@$(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short
+	@$(call CPP_SUITES,check)
 	@$(PYTEST) --dist worksteal -m 'not alone and not long and not sweep' $(PYTEST_ARGS)
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m 'alone and not sweep' tests/procs
 
@@ -207,7 +209,7 @@ test: cpp-tests ext provider $(VENV)/.test
 test-near: cpp-tests ext $(VENV)/.test
 	@near=$$($(PY) tests/near.py $(SINCE)) || exit 1; \
 	  if [ -z "$$near" ]; then echo 'weft: no file differs from the last commit, so no test is near'; exit 0; fi; \
-	  $(call LIMIT,$(SUITE_SECONDS)) build/check/weft_cpp_tests --report_level=short && \
+	  $(call CPP_SUITES,check) && \
 	  $(PYTEST) --dist worksteal -m 'not alone and not sweep' $$near $(PYTEST_ARGS)
 
 # The microbenchmarks run here once, for their outcome alone: nothing else in .ci/run compiles them.
@@ -303,8 +305,6 @@ docs: ext $(VENV)/.docs
 
 # The C++ tests run with the leak checker. Python does not: an interpreter at exit leaks by design. LD_PRELOAD also names
 # libstdc++, because the sanitizer looks for __cxa_throw when it starts, before Python has loaded any C++.
-# One process for each suite under ThreadSanitizer, which keeps memory for every thread that ever ran: all suites in one
-# process needed more than 20 GiB.
 # setarch -R: ThreadSanitizer cannot map its shadow where the kernel randomises more address bits than it expects.
 SANITIZED_PYTHON = build/address/python
 NO_ASLR := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
@@ -314,16 +314,9 @@ sanitize: build/address/.configured build/thread/.configured
 	@$(call COMPILE,address,with address+undefined,weft_cpp_tests _nic)
 	@$(call COMPILE,thread,with thread,weft_cpp_tests)
 	@echo '== C++ tests, address+undefined'
-	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call LIMIT,$(SUITE_SECONDS)) build/address/weft_cpp_tests --report_level=short
+	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call CPP_SUITES,address)
 	@echo '== C++ tests, thread'
-	@suites=$$(build/thread/weft_cpp_tests --list_content 2>&1 | sed -n 's/^\([a-z][a-z0-9_]*\)[*]$$/\1/p'); \
-	  test -n "$$suites" || { echo 'build/thread/weft_cpp_tests lists no suite'; exit 1; }; \
-	  for suite in $$suites; do \
-	    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call LIMIT,$(SUITE_SECONDS)) \
-	      $(NO_ASLR) build/thread/weft_cpp_tests --run_test=$$suite --log_level=error --report_level=no > build/thread/$$suite.txt 2>&1 \
-	      || { cat build/thread/$$suite.txt; echo "thread sanitizer: suite $$suite failed"; exit 1; }; \
-	    printf '%s ' $$suite; \
-	  done; echo
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(call CPP_SUITES,thread,--jobs 2 --prefix '$(NO_ASLR)')
 	@echo '== Python tests, address+undefined'
 	@rm -rf $(SANITIZED_PYTHON) && mkdir -p $(SANITIZED_PYTHON) && cp -R src/weft $(SANITIZED_PYTHON)/ && rm -f $(SANITIZED_PYTHON)/weft/*.so
 	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
