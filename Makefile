@@ -2,7 +2,7 @@
 #
 #   make demo         two processes and one array: what one writes the other sees; four figures beside their limits
 #   make perf         the page of figures: every operation on every path, beside the limit of the same run
-#   make test         C++ unit tests, then pytest without the long tests; prints the ten slowest tests
+#   make test         C++ unit tests beside pytest without the long tests; prints the ten slowest tests
 #   make test-near    the tests that belong to the files that differ from the last commit (SINCE=commit: from that one)
 #   make test-all     everything: `make test`, then the tests marked `long` and `sweep`: kill processes, build a wheel ...
 #   make test-ofi     the tests of libfabric's semantics over a real libfabric's tcp and shm alone (`make test` has them too)
@@ -42,6 +42,8 @@ FAULTS_ROOM ?=
 FUZZ_EXAMPLES ?= 20000
 FUZZ_FRAMES ?= 1000000
 FUZZ_CXX ?= $(shell command -v clang++ || echo $(CXX))
+# GCC counts edges for any program, so that the rooms under address+undefined are compiled once for both.
+FUZZ_FOLDER := $(if $(findstring clang,$(FUZZ_CXX))$(filter-out $(CXX),$(FUZZ_CXX)),fuzz,address)
 PYTEST_ARGS ?=
 TEST_JOBS ?= 2
 SANITIZE_TESTS ?= tests
@@ -66,7 +68,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(abspath build/pycache)
 
-.PHONY: clients client-wheels demo perf test test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize sanitize-provider docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
+.PHONY: clients client-wheels demo perf test test-cpp test-python test-near test-all test-long test-sweeps test-ofi test-libfabric2 test-strange bench conformance lint locks sanitize sanitize-provider docs clean distclean kill-test mutants fuzz rooms house stub flags format ext provider cpp-tests microbench
 .DELETE_ON_ERROR:
 
 # ---- set-up ----------------------------------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ clients: client-wheels
 # build/check    C++ unit tests, -O2 with asserts
 # build/address, build/thread  the sanitizers' own, -O1
 # build/faults   the C++ unit tests with a seeded fault (tests/faults/run.py), -O0
-# build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang where there is one
+# build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang; without Clang they are in build/address
 CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
   -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
   -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
@@ -161,7 +163,7 @@ build/check/.configured: CMakeLists.txt build/check/.here $(VENV)/.test
 	@touch $@
 
 build/address/.configured: CMakeLists.txt build/address/.here $(VENV)/.test
-	@mkdir -p build && { $(call CONFIGURE,address,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address); } $(call QUIET,address)
+	@mkdir -p build && { $(call CONFIGURE,address,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address -DWEFT_FUZZ=$(if $(filter address,$(FUZZ_FOLDER)),ON,OFF)); } $(call QUIET,address)
 	@touch $@
 
 build/thread/.configured: CMakeLists.txt build/thread/.here $(VENV)/.test
@@ -201,9 +203,17 @@ PYTEST = $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --durati
 CPP_SUITES = $(call LIMIT,$(SUITE_SECONDS)) $(PY) tests/cpp/run.py build/$(1)/weft_cpp_tests $(2)
 
 test: cpp-tests ext provider $(VENV)/.test
-	@$(call CPP_SUITES,check)
-	@$(PYTEST) --dist worksteal -m 'not alone and not long and not sweep' $(PYTEST_ARGS)
-	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m 'alone and not sweep' tests/procs
+	@$(MAKE) --no-print-directory -j2 test-cpp test-python
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -m 'alone and not alone(idle=True) and not sweep' tests/procs
+	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -q -n 3 --dist worksteal -m 'alone(idle=True) and not sweep' tests/procs
+
+# Of `make test`, beside each other: both wait in part. What they need is compiled then. A make that a test starts is none
+# of this make's jobs.
+test-cpp:
+	@$(call CPP_SUITES,check,--jobs 2)
+
+test-python:
+	@env -u MAKEFLAGS -u MAKELEVEL $(PYTEST) --dist worksteal -m 'not alone and not long and not sweep' $(PYTEST_ARGS)
 
 # tests/near.py prints the arguments of pytest: the tests of the changed files, or nothing.
 test-near: cpp-tests ext $(VENV)/.test
@@ -255,10 +265,11 @@ kill-test: ext $(VENV)/.test
 mutants: ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) tests/faults/run.py $(FAULTS) $(if $(FAULTS_ROOM),--room $(FAULTS_ROOM))
 
-fuzz: build/fuzz/.configured cpp-tests ext
-	@$(call COMPILE,fuzz,the fuzz targets,weft_fuzz)
-	@$(PY) tests/fuzz/run.py build/fuzz --seconds $(FUZZ_SECONDS) --seed $(or $(WEFT_SEED),0)
-	@WEFT_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PY) -m pytest -q --timeout=3000 -o faulthandler_timeout=2900 tests/fuzz $(PYTEST_ARGS)
+fuzz: build/$(FUZZ_FOLDER)/.configured cpp-tests ext
+	@$(call COMPILE,$(FUZZ_FOLDER),the fuzz targets,weft_fuzz)
+	@$(PY) tests/fuzz/run.py build/$(FUZZ_FOLDER) --jobs $(JOBS) --seconds $(FUZZ_SECONDS) --seed $(or $(WEFT_SEED),0)
+	@WEFT_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(PY) -m pytest -q -n $(TEST_JOBS) --dist worksteal -m 'not long' --timeout=3000 \
+	  -o faulthandler_timeout=2900 tests/fuzz $(PYTEST_ARGS)
 	@WEFT_FUZZ_FRAMES=$(FUZZ_FRAMES) $(call LIMIT,3600) build/check/weft_cpp_tests --log_level=message --run_test='tcp/test_made_up*'
 
 lint: $(VENV)/.lint

@@ -1,6 +1,6 @@
 """Run the fuzz targets of a build folder, each for a bounded time.
 
-    python tests/fuzz/run.py build/fuzz [--seconds 60] [--seed N] [TARGET...]
+    python tests/fuzz/run.py build/fuzz [--seconds 60] [--seed N] [--jobs 1] [TARGET...]
 
 A target starts from tests/fuzz/corpus/<target>, which is read and never written; new inputs are kept in
 build/fuzz/corpus/<target>, so that a later run goes on from there. An input that crashes a target, hangs it or takes
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 STORED = Path(__file__).parent / "corpus"
@@ -55,7 +56,7 @@ def run(program: Path, target: str, seconds: int, seed: int) -> bool:
     crashes.mkdir(exist_ok=True)
     kept.mkdir(parents=True, exist_ok=True)
     (STORED / target).mkdir(parents=True, exist_ok=True)
-    before = set(crashes.iterdir())
+    before = set(crashes.glob(f"{target}-*"))  # others run beside this one
     log = build / f"{target}.log"
     started = time.monotonic()
     with log.open("wb") as out:
@@ -71,9 +72,8 @@ def run(program: Path, target: str, seconds: int, seed: int) -> bool:
     first = next(
         (i for i, line in enumerate(text) if "ERROR" in line or line.startswith("fuzz: ")), max(0, len(text) - 40)
     )
-    print("\n".join(text[first : first + 60]))
-    print(f"fuzz: {target} ended with status {code}; all that it said: {log}")
-    for path in sorted(set(crashes.iterdir()) - before):
+    print("\n".join([*text[first : first + 60], f"fuzz: {target} ended with status {code}; all that it said: {log}"]))
+    for path in sorted(set(crashes.glob(f"{target}-*")) - before):
         print(f"fuzz: again: ASAN_OPTIONS=quarantine_size_mb=8 {program} {path}")
     return False
 
@@ -108,6 +108,7 @@ def main() -> int:
     parser.add_argument("build", type=Path)
     parser.add_argument("targets", nargs="*")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time (1)")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--minimise", action="store_true", help="store what was found, instead of fuzzing")
     asked = parser.parse_intermixed_args()
@@ -126,7 +127,8 @@ def main() -> int:
         return 0
     by = "libFuzzer" if has_libfuzzer(programs[wanted[0]]) else "tests/fuzz/driver.cpp (this compiler has no libFuzzer)"
     print(f"fuzz: {len(wanted)} targets, {asked.seconds} s each, by {by}", flush=True)
-    clean = [run(programs[target], target, asked.seconds, asked.seed) for target in wanted]
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        clean = list(pool.map(lambda target: run(programs[target], target, asked.seconds, asked.seed), wanted))
     return 0 if all(clean) else 1
 
 

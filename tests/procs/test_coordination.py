@@ -335,7 +335,7 @@ def test_wait_for_an_element_leaves_its_owner_in_peace(crew: Crew, wait: str) ->
     assert owner.call(facts.frames) - before < 200
 
 
-@pytest.mark.alone  # counts frames while the engine looks: other work on the cores delays looks
+@pytest.mark.alone(idle=True)  # counts frames while the engine looks: other work on the cores delays looks
 @pytest.mark.parametrize("wait", ["wait_until", "await_until"])
 def test_waiter_sends_nothing_while_nothing_changes(crew: Crew, wait: str) -> None:
     """The engine of the owner looks at the element. The waiter only renews its watch, every five seconds."""
