@@ -33,6 +33,10 @@
 #include "wire/brief.hpp"
 #include "wire/frame.hpp"
 
+namespace weft::link {
+class Peer;
+}
+
 namespace weft::nic {
 
 constexpr uint32_t kNoSender = ~uint32_t{0}, kNoExtra = ~uint32_t{0}, kNoIndex = ~uint32_t{0};
