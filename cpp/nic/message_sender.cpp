@@ -547,6 +547,10 @@ void MessageSender::end_flow(Flow& flow) noexcept {
 void Nic::on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept {
   Domain* const domain = domain_of(frame.op_id);
   if (domain == nullptr) return;
+  if (frame.kind == wire::FrameKind::help) {
+    if (help_copy(*domain, *peer, frame)) helped_ops_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   const DomainLock guard(domain);
   Op* op = domain->operations().find(frame.op_id);
   if (op == nullptr || op->kind != OpKind::send || op->peer != peer.get()) return;

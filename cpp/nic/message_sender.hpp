@@ -104,4 +104,8 @@ class MessageSender {
   std::vector<uint32_t> lent_;
 };
 
+// A receiver copies a message of the domain, and this thread, which polls, copies parts of it (shared_copy.cpp).
+// Without the lock. False: it has copied none.
+bool help_copy(Domain& domain, link::Peer& peer, const wire::Frame& frame) noexcept;
+
 }  // namespace weft::nic

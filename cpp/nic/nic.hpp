@@ -284,7 +284,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                   std::span<const std::byte> payload);
   void on_reply(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void on_done(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
-  void on_help(link::Peer& peer, const wire::Frame& frame) noexcept;
   void on_leave(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame) noexcept;
   void serve_pull(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame);
   // These require the progress lock, under which the result stays valid; null: closed.

@@ -53,10 +53,8 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       return;
     case wire::FrameKind::done:
     case wire::FrameKind::ready:
-      on_done(peer, frame);
-      return;
     case wire::FrameKind::help:
-      on_help(*peer, frame);
+      on_done(peer, frame);
       return;
     case wire::FrameKind::leave:
       if (owed_.empty() || !defer_leave(peer, frame)) on_leave(peer, frame);

@@ -1,7 +1,5 @@
 // cpp/nic/shared_copy.cpp: long copies of messages by both processes (link/copy_job.hpp): the receiver, which begins a
 // copy, and the sender, which helps from its next look at its frames on.
-#include <algorithm>
-
 #include "base/backoff.hpp"
 #include "base/cache.hpp"
 #include "link/copy_job.hpp"
@@ -19,7 +17,7 @@ using link::CopyShare;
 constexpr uint64_t kSharedBytesMin = 2 * CopyShare::kLeastBytes;
 constexpr int kLooks = 1000;                   // for the sender's last report: about as long as a part takes
 constexpr uint64_t kGiveUpNs = 1'000'000'000;  // of a lost peer whose process runs
-constexpr int kPartsMax = 64;                  // of one copy, in which each part is half of the rest
+constexpr int kPartsMax = 64;                  // of one copy: a receiver that lies ends the help
 
 }  // namespace
 
@@ -99,36 +97,35 @@ void RxPort::await_shared(RxPull& pull) noexcept {
 
 // ---- the sender -----------------------------------------------------------------------------------------------------
 
-// A receiver of ours copies a message. The buffer stays valid meanwhile: its operation ends with a later frame, and an
-// endpoint that closes waits for the frame under way.
-void Nic::on_help(link::Peer& peer, const wire::Frame& frame) noexcept {
-  progress_mutex_.assert_held();
-  Domain* const domain = domain_of(frame.op_id);
-  if (domain == nullptr || peer.help.theirs == nullptr) return;
+// The buffer stays valid meanwhile: its operation ends with a later frame, and an endpoint that closes waits for the
+// frame under way.
+bool help_copy(Domain& domain, link::Peer& peer, const wire::Frame& frame) noexcept {
+  if (peer.help.theirs == nullptr) return false;
   const wire::Help& help = frame.help;
   std::byte* from = nullptr;
   {
-    const DomainLock guard(domain);
-    Op* const op = domain->operations().find(frame.op_id);
-    if (op == nullptr || op->kind != OpKind::send || op->peer != &peer || op->local.size() != 1) return;
+    const DomainLock guard(&domain);
+    Op* const op = domain.operations().find(frame.op_id);
+    if (op == nullptr || op->kind != OpKind::send || op->peer != &peer || op->local.size() != 1) return false;
     Op::Send& send = op->send();
     if (send.lent == Op::Send::kNotLent || send.helped || help.length > op->total ||
         help.offset > op->total - help.length)
-      return;
+      return false;
     send.helped = true;
     from = static_cast<std::byte*>(op->local[0].iov_base) + help.offset;
   }
   CopyShare share(peer.help.theirs, help.number, help.length);
-  for (int parts = 0; parts < kPartsMax; ++parts) {
+  int parts = 0;
+  for (; parts < kPartsMax; ++parts) {
     const auto part = share.take_back();
     if (!part) break;
-    if (parts == 0) helped_ops_.fetch_add(1, std::memory_order_relaxed);
     const iovec here{from + part->offset, part->bytes};
     const iovec there{reinterpret_cast<void*>(help.place + part->offset), part->bytes};
     const bool copied = peer.cma_copy(true, {&here, 1}, {&there, 1}) == Status::ok;
     share.report(copied);
     if (!copied) break;
   }
+  return parts != 0;
 }
 
 }  // namespace weft::nic

@@ -1560,8 +1560,8 @@ class Nic:
     def statistics(self) -> dict[str, int]:
         """
         Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,
-        bytes, frames served for peers, and wake-ups of the engine; and the present numbers of peers, regions
-        and allocated bytes.
+        bytes, frames served for peers, messages that this sender has helped to copy, and wake-ups of the
+        engine; and the present numbers of peers, regions and allocated bytes.
         """
 
     def snapshot(self) -> str:
