@@ -3,7 +3,6 @@
 #include "base/backoff.hpp"
 #include "base/cache.hpp"
 #include "link/copy_job.hpp"
-#include "nic/domain.hpp"
 #include "nic/nic.hpp"
 #include "nic/rx_port.hpp"
 #include "nic/tx_port.hpp"

@@ -345,6 +345,8 @@ size_t address_bytes(const Domain& domain, const wire::EpAddress& address, char 
 int copy_address(const Domain& domain, const wire::EpAddress& address, void* out, size_t* length,
                  bool for_peers) noexcept {
   char bytes[kAddressBytesMax];
+  if (length == nullptr)
+    return refuse(domain.fabric->front, Subject::ep_ctrl, "fi_getname", fi_err::kEINVAL, "addrlen is NULL");
   const size_t size = address_bytes(domain, address, bytes, for_peers), room = *length;
   *length = size;
   if (out != nullptr) std::memcpy(out, bytes, room < size ? room : size);

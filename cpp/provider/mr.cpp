@@ -200,10 +200,11 @@ int check_region(const Domain& d, const char* call, const ofi::MrAttr& a, uint64
     return mr_refuse(d, call, fi_err::kENOSYS, std::string(call) + ": FI_MR_DMABUF is not there yet for C programs");
   if (a.offset != 0 && !r.flag("mr.offset_ignored"))
     return mr_refuse(d, call, fi_err::kEINVAL, std::string(call) + ": offset is reserved and must be 0, fi_mr(3)");
-  if (a.iov_count == 0 || a.iov_count > r.number("mr.iov_limit"))
-    return mr_refuse(d, call, a.iov_count == 0 ? fi_err::kEINVAL : d.errno_of("MR_IOV_LIMIT"),
-                     std::string(call) + ": " + std::to_string(a.iov_count) +
-                         " buffers; domain_attr->mr_iov_limit is " + std::to_string(r.number("mr.iov_limit")));
+  const uint64_t buffers = a.iov != nullptr ? a.iov_count : 0, most = r.number("mr.iov_limit");
+  if (buffers == 0 || buffers > most)
+    return mr_refuse(d, call, buffers == 0 ? fi_err::kEINVAL : d.errno_of("MR_IOV_LIMIT"),
+                     std::string(call) + ": " + std::to_string(buffers) + " buffers; domain_attr->mr_iov_limit is " +
+                         std::to_string(most));
   if ((d.mr_mode & (kModeRaw | kModeMmuNotify)) != 0)
     return mr_refuse(d, call, fi_err::kENOSYS,
                      std::string(call) + ": FI_MR_RAW and FI_MR_MMU_NOTIFY are not there yet for C programs");

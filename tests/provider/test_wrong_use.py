@@ -150,7 +150,7 @@ def test_null_pointers_are_refused(programs: Path, library: str, provider: str) 
     done = support.run(support.compiled("nulls", programs), provider, env=support.environment(provider, library))
     *calls, last = done.stdout.splitlines()
     assert [line for line in calls if not line.endswith(": Invalid argument")] == []
-    assert (len(calls), last) == (15, "closed")
+    assert (len(calls), last) == (17, "closed")
 
 
 def test_threads_read_errors_of_one_queue(programs: Path, library: str, provider: str) -> None:

@@ -5,6 +5,7 @@ int main(int argc, char** argv) {
   begin(argc, argv, FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC);
   struct fid_ep *a = sides[A].ep, *other;
   struct fid_domain* second;
+  struct fid_mr* region;
   fi_addr_t to = sides[A].peer;
   char name[512];
   uint64_t word = 0;
@@ -29,6 +30,8 @@ int main(int argc, char** argv) {
   refused("fi_query_atomic", fi_query_atomic(domain, FI_UINT64, FI_SUM, NULL, 0));
   refused("fi_av_insert", fi_av_insert(sides[A].av, NULL, 1, &to, 0, NULL));
   refused("fi_av_lookup", fi_av_lookup(sides[A].av, 0, name, NULL));
+  refused("fi_getname", fi_getname(&a->fid, name, NULL));
+  refused("fi_mr_regv", fi_mr_regv(domain, NULL, 1, FI_SEND, 0, 77, 0, &region, NULL));
   end();
   return 0;
 }
