@@ -45,9 +45,7 @@ RxPort::Pulled RxPort::pull_shared(RxPull& pull, const std::shared_ptr<link::Pee
     const iovec here{reinterpret_cast<void*>(pull.to + part->offset), part->bytes};
     const iovec there{reinterpret_cast<void*>(from + part->offset), part->bytes};
     *status = peer->cma_copy(false, {&here, 1}, {&there, 1});
-    if (*status == Status::ok) continue;
-    share.stop();
-    break;
+    if (*status != Status::ok) share.stop();
   }
   pull.shared = peer->help.number;
   pull.shared_status = *status;
@@ -84,14 +82,12 @@ RxPort::Pulled RxPort::end_shared(RxPull& pull, Status* status) noexcept {
   return pull_now(pull, from, status);
 }
 
-// Until the sender writes no more.
+// Until the sender writes no more; for a stopped one as long as closing a region waits.
 void RxPort::await_shared(RxPull& pull) noexcept {
-  Status status = Status::ok;
-  for (Backoff backoff; pull.shared != 0;) {
-    pull.alone = true;
-    pull.shared_status = Status::canceled;
-    if (end_shared(pull, &status) == Pulled::later) backoff.pause();
-  }
+  Status status = pull.shared_status = Status::canceled;
+  const uint64_t end_ns = nic_->clock().now_ns() + nic_->limits().close_wait_ns;
+  for (Backoff backoff; pull.shared != 0 && nic_->clock().now_ns() < end_ns; backoff.pause())
+    (void)end_shared(pull, &status);
 }
 
 // ---- the sender -----------------------------------------------------------------------------------------------------

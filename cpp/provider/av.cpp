@@ -130,10 +130,10 @@ int av_remove_with_keys(Av& av, const ofi::Addr* addresses, size_t count, uint64
 }
 
 // Insertions that the provider counts have to be removed as often.
-uint64_t put_address(Av& av, const wire::EpAddress& address) {
+uint64_t put_address(Av& av, const wire::EpAddress& address, bool counted) {
   const Guard guard(av.keyed_lock);
   const uint64_t found = av.av->insert(address);
-  if (av.domain->rules.flag("av.counted")) ++av.insertions[found];
+  if (counted) ++av.insertions[found];
   return found;
 }
 
@@ -163,6 +163,7 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
                   "fi_av_insert: with FI_AV_USER_ID, the array of fi_addr has the user ids");
   }
   return guarded(front, Subject::av, "fi_av_insert", [&] {
+    const bool counted = av.domain->rules.flag("av.counted");
     const auto* at = static_cast<const char*>(addresses);
     int* const errors = (flags & kSyncErr) != 0 ? static_cast<int*>(context) : nullptr;
     int inserted = 0;
@@ -172,7 +173,7 @@ int av_insert(ofi::FidAv* fid, const void* addresses, size_t count, ofi::Addr* o
       bool has_pid = false;
       const bool good = parse_address(*av.domain, at, size, &address, &has_pid) && has_pid;
       if (good) {
-        const uint64_t found = put_address(av, address);
+        const uint64_t found = put_address(av, address, counted);
         if ((flags & kUserId) != 0) (void)av.av->set_user_id(found, out[i]);
         if (out != nullptr) out[i] = found;
         ++inserted;
@@ -211,7 +212,7 @@ int av_insert_named(ofi::FidAv* fid, const char* call, uint64_t flags, const cha
       return refuse(front, Subject::av, call, fi_err::kEINVAL,
                     std::string(call) + ": " + (node != nullptr ? node : "") + " is no address of an endpoint");
     }
-    const uint64_t found = put_address(av, address);
+    const uint64_t found = put_address(av, address, av.domain->rules.flag("av.counted"));
     if (out != nullptr) *out = found;
     return 1;
   });
@@ -346,7 +347,8 @@ int copy_address(const Domain& domain, const wire::EpAddress& address, void* out
                  bool for_peers) noexcept {
   char bytes[kAddressBytesMax];
   if (length == nullptr)
-    return refuse(domain.fabric->front, Subject::ep_ctrl, "fi_getname", fi_err::kEINVAL, "addrlen is NULL");
+    return refuse(domain.fabric->front, Subject::ep_ctrl, "fi_getname", fi_err::kEINVAL,
+                  "fi_getname: addrlen is NULL\n  try: a pointer to the size of the buffer");
   const size_t size = address_bytes(domain, address, bytes, for_peers), room = *length;
   *length = size;
   if (out != nullptr) std::memcpy(out, bytes, room < size ? room : size);

@@ -31,7 +31,8 @@ link::Peer& peer_with_job(const Side& side) {
 // the receiver's copies, and reports them or not. The sender's own NIC makes no progress meanwhile.
 class Copying {
  public:
-  explicit Copying(size_t bytes = kLong) : pair(message_pair(Path::cma, true)), from(text_of(bytes)), to(bytes) {
+  explicit Copying(size_t bytes = kLong, uint64_t close_wait_ns = nic::Limits{}.close_wait_ns)
+      : pair(config(close_wait_ns)), from(text_of(bytes)), to(bytes) {
     exchange(1);  // connects
     job = &peer().help.theirs->left;
   }
@@ -94,6 +95,11 @@ class Copying {
   std::atomic<uint64_t>* job = nullptr;
 
  private:
+  static PairConfig config(uint64_t close_wait_ns) {
+    PairConfig c = message_pair(Path::cma, true);
+    c.b.host.limits.close_wait_ns = close_wait_ns;
+    return c;
+  }
   void exchange(size_t bytes) {
     receive(*pair.b->ep, to.data(), bytes, {.tag = 1});
     send(*pair.a->ep, pair.dest, from.data(), bytes, {.tag = 1});
@@ -277,6 +283,15 @@ BOOST_AUTO_TEST_CASE(test_endpoint_that_closes_waits_for_the_part_that_the_sende
   copying.copy(part);
   copying.share->report(true);
   closing.join();
+}
+
+BOOST_AUTO_TEST_CASE(test_endpoint_closes_in_spite_of_a_stopped_sender) {
+  Copying copying(kLong, uint64_t{50'000'000});
+  copying.take();
+  copying.settle();
+  copying.join();
+  copying.pair.b->ep->close();  // the sender never reports
+  BOOST_TEST(!copying.pair.b->ep->enabled());
 }
 
 BOOST_AUTO_TEST_SUITE_END()
