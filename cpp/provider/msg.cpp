@@ -29,7 +29,8 @@ ssize_t refuse_post(Ep& ep, const char* call, Refusal refusal, uint64_t dest, ui
 
 ssize_t refuse_long_list(Ep& ep, const char* call, size_t count) noexcept {
   if (count <= nic::kIovMax)
-    return refuse(ep.domain->fabric->front, Subject::ep_data, call, fi_err::kEINVAL, "a list of buffers is NULL");
+    return refuse(ep.domain->fabric->front, Subject::ep_data, call, fi_err::kEINVAL,
+                  std::string(call) + ": a list is NULL whose count is not 0\n  try: the list, or the count 0");
   call::Why why;
   why.what = "iov_count";
   why.set(Refusal::too_many_buffers, count, ep.ep->config().rules.iov_max);

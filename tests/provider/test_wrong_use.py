@@ -147,10 +147,15 @@ def test_numbers_are_those_of_the_provider(programs: Path, library: str, provide
 
 
 def test_null_pointers_are_refused(programs: Path, library: str, provider: str) -> None:
-    done = support.run(support.compiled("nulls", programs), provider, env=support.environment(provider, library))
+    done = support.run(
+        support.compiled("nulls", programs),
+        provider,
+        env=support.environment(provider, library) | {"FI_LOG_LEVEL": "warn"},
+    )
     *calls, last = done.stdout.splitlines()
     assert [line for line in calls if not line.endswith(": Invalid argument")] == []
     assert (len(calls), last) == (17, "closed")
+    assert "fi_sendv: a list is NULL whose count is not 0" in done.stderr
 
 
 def test_threads_read_errors_of_one_queue(programs: Path, library: str, provider: str) -> None:
