@@ -243,6 +243,7 @@ struct MrView {  // the result of a successful check
   const MrEntry* entry = nullptr;
   uint32_t slot = 0;
   uint64_t offset = 0;  // from the region's first byte
+  uint64_t state = 0;   // the entry's state word at the check: enabled. The owner may have changed the word since
 };
 
 // Read access to the table of this process or of a peer. Checks every index that it reads from the table.
@@ -337,7 +338,7 @@ class TableView {
     if (ep_bound != 0 && ep_bound != ep_binding(ep_index, ep_generation)) [[unlikely]] {
       if (!bound_among(ep_bound, ep_binding(ep_index, ep_generation))) return Status::wrong_endpoint;
     }
-    out = {&entry, slot, offset};
+    out = {&entry, slot, offset, state};
     return Status::ok;
   }
 
@@ -351,7 +352,7 @@ class TableView {
     if (state_of(state) != MrState::enabled || !entry_is(entry, kLentDomain, key)) return Status::stale_key;
     const uint64_t entry_length = load_relaxed(entry.length);
     if (offset > entry_length || length > entry_length - offset) return Status::bounds;
-    out = {&entry, slot, offset};
+    out = {&entry, slot, offset, state};
     return Status::ok;
   }
 

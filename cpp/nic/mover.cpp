@@ -19,7 +19,7 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
     const mem::AccessGuard* guard = peer.table.guard(e);
     if (guard == nullptr || guard->has_source != 0) return;
   }
-  const mem::MrView whole{view.entry, view.slot, 0};
+  const mem::MrView whole{view.entry, view.slot, 0, view.state};
   Piece piece;
   uint32_t count = 0, missing = 0;
   Opened none;
@@ -40,8 +40,7 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
     turns = route.domain->turns_at(peer, e.segment);
     if (turns == nullptr) allowed &= ~(mem::kAtomicRead | mem::kAtomicWrite);
   }
-  route.translations[translation_of(key)] = {
-      key, &e, e.state.load(std::memory_order_relaxed), e.base, e.length, piece.pointer, allowed, turns};
+  route.translations[translation_of(key)] = {key, &e, view.state, e.base, e.length, piece.pointer, allowed, turns};
 }
 
 [[gnu::noinline]] std::byte* Mover::learn(Route& route, uint64_t key, uint64_t addr, uint64_t length,

@@ -88,7 +88,7 @@ TxPort::Window TxPort::window(uint64_t dest, uint64_t key, uint64_t addr, uint64
   }
   return {.status = Status::ok,
           .pointer = pointer,
-          .keep = std::make_shared<Hold>(table, hold, route.peer, &e, key, e.state.load(std::memory_order_relaxed)),
+          .keep = std::make_shared<Hold>(table, hold, route.peer, &e, key, view.state),
           .fd = piece.segment == mem::kNoSegment ? -1
                 : peer.same_process              ? domain_->nic()->segments().fd(piece.segment)
                                                  : peer.segment_fd(piece.segment),

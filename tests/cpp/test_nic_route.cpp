@@ -2,7 +2,9 @@
 // endpoint has got.
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <set>
+#include <thread>
 
 #include "messaging.hpp"
 #include "nic/route.hpp"
@@ -42,6 +44,41 @@ BOOST_AUTO_TEST_CASE(test_keys_with_different_upper_bits_use_several_translation
     BOOST_TEST_REQUIRE(used.size() >= 3U);
     BOOST_TEST_REQUIRE(*used.rbegin() < kTranslationCount);
   }
+}
+
+// The owner disables the region at every instant of the first access, in which the initiator makes its translation.
+BOOST_AUTO_TEST_CASE(test_translation_made_while_the_region_is_disabled_gives_no_access) {
+  Pair pair(pair_of(Path::direct, true));
+  const uint64_t words[] = {1, 2};
+  BOOST_TEST(pair.write(&words[0], 8, 0).error == 0);  // connects both sides, and maps the memory
+  auto& target = *reinterpret_cast<uint64_t*>(pair.memory);
+  std::atomic<uint64_t> ended{0}, key{0};
+  std::jthread initiator([&](const std::stop_token& over) {
+    while (!over.stop_requested()) {
+      if (post(*pair.a->ep, write_of(pair.dest, &words[0], 8, 0, key.load())).refusal == Refusal::none) {
+        while (!try_completion(*pair.a)) pair.a->progress();
+      }
+      ended.fetch_add(1);
+    }
+  });
+  const auto accesses = [&](uint64_t count) {
+    const uint64_t begun = ended.load();
+    BOOST_REQUIRE(poll_until([&] { return ended.load() >= begun + count; }, [&] { pair.b->progress(); }));
+  };
+  uint64_t written_late = 0;
+  for (uint64_t round = 100; round < 6100; ++round) {
+    const auto region = pair.b->domain->register_region(std::array{iovec{pair.memory, 64}},
+                                                        mem::kRemoteRead | mem::kRemoteWrite, round, false, true);
+    key.store(round);
+    for (uint64_t spins = round % 512; spins > 0; --spins) cpu_relax();
+    std::string why;
+    BOOST_REQUIRE(region->disable(&why));
+    target = words[1];
+    accesses(2);
+    written_late += target != words[1] ? 1 : 0;
+    BOOST_REQUIRE(region->close(&why));
+  }
+  BOOST_TEST(written_late == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(test_access_reaches_the_endpoint_that_has_the_address_now) {
