@@ -134,6 +134,8 @@ std::string of_local(const Why& why) {
     case Refusal::no_page:
       return ": the local buffer, " + number(l.length) + " B at " + hex(reinterpret_cast<uint64_t>(l.data)) +
              ", has no memory behind it that may be " + (source ? "read" : "written to");
+    case Refusal::null_buffer:
+      return "a buffer is NULL, and its length is " + number(l.length) + "\n  try: the buffer, or the length 0";
     default:
       return "refused (" + number(static_cast<uint64_t>(why.refusal)) + ")";
   }

@@ -75,6 +75,10 @@ Refusal check_local_slow(const nic::Endpoint& ep, const Local& local, LocalUse u
                          Why* why) {
   const nic::OpRules& rules = ep.config().rules;
   bool of_device = false;
+  if (local.bare && local.data == nullptr && local.length != 0) {
+    why->local = local;
+    return why->set(Refusal::null_buffer);
+  }
   if (local.iface != mem::kHmemSystem || local.bare) {
     std::optional<mem::DeviceMemory> found;
     if (rules.hmem || local.iface != mem::kHmemSystem) {

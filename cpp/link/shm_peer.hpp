@@ -109,8 +109,7 @@ class ShmPeer final : public Peer {
   std::optional<ring::MpscProducer> producer;
   std::vector<Mapping> segment_mappings;
   std::array<UniqueFd, mem::kSegmentCountMax> segment_fds;  // set before segments_[i], then unchanged
-  uint32_t segment_count_told = 0;
-  int socket_fd = -1;  // owned by the connection
+  int socket_fd = -1;                                       // owned by the connection
   uint32_t conn_id = 0;
   std::vector<uint32_t> segments_asked;
   std::atomic<uint64_t> alive_checked_ns{0};

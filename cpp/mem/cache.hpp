@@ -44,7 +44,6 @@ struct CachedMapping {
   bool host_access = true;  // the processor may load and store there
   bool persistent = false;  // a shared mapping of a file
   bool has_ipc = false;     // another process can open it by ipc
-  uint64_t ipc_base = 0, ipc_length = 0;
   std::array<std::byte, 64> ipc{};
   uint64_t user = 0;  // for the resolver's own use
 };

@@ -61,7 +61,6 @@ struct Limits {
   // Longer copies are made outside the domain's lock, which costs 250 ns. 64 KiB take some microseconds, about as long
   // as a thread that waits for the lock spins before it yields.
   size_t inline_copy_bytes = 64 * 1024;
-  size_t iov_count_max = 8;
   size_t atomic_bytes_max = 4096;          // per call
   uint64_t close_wait_ns = 5'000'000'000;  // how long closing a region waits for peers that are copying
 };

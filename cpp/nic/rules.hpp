@@ -68,7 +68,8 @@ namespace weft::nic {
   X(no_device_runtime, 44, "the interface's runtime is not loaded", fi_err::kENOSYS)                                 \
   X(unknown_device_memory, 45, "device memory that its runtime does not know", fi_err::kENOSYS)                      \
   X(past_allocation, 46, "past the end of an allocation of a device", fi_err::kEINVAL)                               \
-  X(no_page, 47, "no memory is mapped at a bare address", fi_err::kEFAULT)
+  X(no_page, 47, "no memory is mapped at a bare address", fi_err::kEFAULT)                                           \
+  X(null_buffer, 48, "a buffer is NULL, and its length is not 0", fi_err::kEINVAL)
 WEFT_ENUM(Refusal, uint8_t, WEFT_REFUSALS, "Why a call was refused.");
 constexpr size_t kRefusalCount = std::size(kRefusalChoices);
 

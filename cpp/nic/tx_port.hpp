@@ -127,7 +127,6 @@ class TxPort {
   void drop_flow(uint64_t fi_addr) noexcept;  // the peer left the address vector
   // The destination of a transfer: a connected endpoint ignores the call's.
   [[nodiscard]] uint64_t dest_of(uint64_t dest) const noexcept { return connected_ ? fixed_dest_ : dest; }
-  void direct_to(uint64_t dest) noexcept { fixed_dest_ = dest; }
 
   Refusal check_post(uint64_t dest, uint64_t flags, bool inject_call, bool* wants, Flow** flow);
   // Checks that an operation which outlasts its call may begin; *wants: it reports its completion.

@@ -24,6 +24,7 @@ inline call::Local local_of(const Ep& ep, const void* buf, size_t length, void* 
   call::Local local;
   local.data = static_cast<std::byte*>(const_cast<void*>(buf));
   local.length = length;
+  local.bare = buf == nullptr && length != 0;  // so that it is looked at, and refused
   if (desc != nullptr) {
     local.desc_given = true;
     if (!ep.desc_ignored) local.desc = static_cast<const MrShell*>(desc)->of.region.get();

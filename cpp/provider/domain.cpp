@@ -138,8 +138,9 @@ void attach_pages(Domain& d) {
 
 int open_domain(ofi::FidFabric* fabric_fid, ofi::Info* info, ofi::FidDomain** out, void* context) {
   Fabric& fabric = of(fabric_fid);
-  if (info == nullptr)
-    return refuse(fabric.front, Subject::domain, "fi_domain", fi_err::kEINVAL, "fi_domain: info is NULL");
+  if (info == nullptr || info->fabric == nullptr || info->domain == nullptr)
+    return refuse(fabric.front, Subject::domain, "fi_domain", fi_err::kEINVAL,
+                  "fi_domain: info, or a part of it, is NULL\n  try: an info that fi_getinfo returned");
   return guarded(fabric.front, Subject::domain, "fi_domain", [&] {
     Record asked = record_of(*info, fabric_fid->api_version);
     Record question;

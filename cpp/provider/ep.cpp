@@ -413,8 +413,9 @@ ofi::TaggedOps g_no_tagged = make_no_tagged();
 int open_endpoint(ofi::FidDomain* domain_fid, ofi::Info* info, ofi::FidEp** out, void* context) {
   Domain& d = of(domain_fid);
   if (d.forked()) return refuse_forked(d, "fi_endpoint");
-  if (info == nullptr)
-    return refuse(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", fi_err::kEINVAL, "fi_endpoint: info is NULL");
+  if (info == nullptr || info->ep == nullptr || info->tx == nullptr || info->rx == nullptr)
+    return refuse(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", fi_err::kEINVAL,
+                  "fi_endpoint: info, or a part of it, is NULL\n  try: an info that fi_getinfo returned");
   return guarded(d.fabric->front, Subject::ep_ctrl, "fi_endpoint", [&] {
     Record question = question_about("endpoint", d.lease);
     question.add("info", record_of(*info, d.fabric->front.version));

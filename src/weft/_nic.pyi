@@ -2693,6 +2693,9 @@ class Refusal(enum.Enum):
     no_page = 47
     """no memory is mapped at a bare address"""
 
+    null_buffer = 48
+    """a buffer is NULL, and its length is not 0"""
+
 class MsgRules:
     """The rules of messages, besides the flags of their calls."""
 

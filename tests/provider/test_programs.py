@@ -154,6 +154,37 @@ def test_objects_of_a_forked_program_stay_the_parents(programs: Path, library: s
     )
 
 
+VERSIONS = {
+    "weft": {"": "written written written written"},
+    "cxi": {"1.0": "- - - -", "1.4": "- - - -", "": "written - - written"},  # FI_MR_ENDPOINT is of 1.5
+}
+"""Provider -> version -> outcome without a mode, with FI_MR_BASIC, FI_MR_SCALABLE and the bits that cxi needs."""
+
+
+def test_programs_of_every_version_open_objects_and_write(programs: Path, library: str, provider: str) -> None:
+    done = support.run(support.compiled("versions", programs), env=support.environment(provider, library))
+    outcomes = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    newest = "1.17" if library == support.SYSTEM else "2.5"
+    assert newest in outcomes
+    known = VERSIONS[provider]
+    assert outcomes == {version: known.get(version, known[""]) for version in outcomes}
+
+
+OTHERS = """fi_ep_bind of the other's queue: Invalid argument
+fi_ep_bind of the other's vector: Invalid argument
+fi_endpoint of the other's info: Invalid argument
+fi_domain of the other's info: Invalid argument
+closed
+"""
+
+
+def test_two_providers_in_one_process_keep_apart(programs: Path, library: str) -> None:
+    env = support.environment("cxi", library) | {"FI_PROVIDER": "cxi,weft", "FI_LOG_LEVEL": "warn"}
+    done = support.run(support.compiled("two", programs), env=env)
+    assert done.stdout == OTHERS
+    assert "the info is of provider weft, and the fabric of cxi" in done.stderr
+
+
 def test_refused_call_is_explained_in_the_log(programs: Path, provider: str) -> None:
     program = support.compiled("objects", programs)
     done = support.run(program, provider, env=support.environment(provider, FI_LOG_LEVEL="warn"))

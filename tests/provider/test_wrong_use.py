@@ -152,10 +152,12 @@ def test_null_pointers_are_refused(programs: Path, library: str, provider: str) 
         provider,
         env=support.environment(provider, library) | {"FI_LOG_LEVEL": "warn"},
     )
-    *calls, last = done.stdout.splitlines()
+    *calls, sent, received, got, value, last = done.stdout.splitlines()
     assert [line for line in calls if not line.endswith(": Invalid argument")] == []
-    assert (len(calls), last) == (17, "closed")
+    assert (len(calls), value, last) == (30, "read 5", "closed")
+    assert [line for line in (sent, received, got) if "error" in line] == []
     assert "fi_sendv: a list is NULL whose count is not 0" in done.stderr
+    assert "fi_send: a buffer is NULL, and its length is 8\n" in done.stderr
 
 
 def test_threads_read_errors_of_one_queue(programs: Path, library: str, provider: str) -> None:

@@ -25,7 +25,6 @@ from .rules import Refusals, Rule
 if TYPE_CHECKING:
     from .domain import Domain
 
-DEFAULT_SIZE = 1024
 CQ_SIZE_MAX = 1 << 24  # 64 B an entry: 1 GiB
 
 

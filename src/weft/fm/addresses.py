@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 NIC_MAX = (1 << 20) - 1
 MAC_PATTERN = r"^[0-9a-fA-F]:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}$"
-_MAC = re.compile(MAC_PATTERN.replace("$", r"\Z"), re.ASCII)
 _OCTET = re.compile(r"\s*([0-9a-fA-F]{1,2})(:?)", re.ASCII)
 _PORT_BITS, _SWITCH_BITS, _TREE_SWITCH_BITS = 6, 5, 14
 _LOCAL = 0x02 << 40  # a locally administered Ethernet address
@@ -36,13 +35,6 @@ def mac_text(nic: int) -> str:
     """The address as an answer has it: "02:00:00:00:08:40"."""
     whole = _LOCAL | nic
     return ":".join(f"{whole >> shift & 0xFF:02x}" for shift in range(40, -1, -8))
-
-
-def parse_nic(text: str) -> int:
-    """The address from "0:08:40". Raises ValueError."""
-    if not _MAC.match(text):
-        raise ValueError(f"{text!r} is no NIC address such as 0:08:40")
-    return int(text.replace(":", ""), 16)
 
 
 def nic_of_mac(text: str) -> int | None:
