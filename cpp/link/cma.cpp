@@ -51,6 +51,12 @@ struct Cursor {
 
 Status cma_copy_all(pid_t pid, const std::atomic<uint32_t>& life, bool to_peer, std::span<const iovec> local,
                     std::span<const iovec> remote) noexcept {
+  if (local.size() == 1 && remote.size() == 1 && local[0].iov_len <= kBytesMax && !mem::life_over(life)) [[likely]] {
+    const ssize_t n = to_peer ? ::process_vm_writev(pid, local.data(), 1, remote.data(), 1, 0)
+                              : ::process_vm_readv(pid, local.data(), 1, remote.data(), 1, 0);
+    if (n == static_cast<ssize_t>(local[0].iov_len) && !mem::life_over(life)) [[likely]]
+      return Status::ok;
+  }
   Cursor here{local}, there{remote};
   for (;;) {
     iovec l[kPiecesMax], r[kPiecesMax];

@@ -23,10 +23,10 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
   Piece piece;
   uint32_t count = 0, missing = 0;
   Opened none;
-  if (translate(peer, route.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none) !=
-      Reach::direct) {
-    return;
-  }
+  const Reach reach = translate(peer, route.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none);
+  const bool by_kernel = reach == Reach::cma;
+  if (by_kernel) piece.pointer = reinterpret_cast<std::byte*>(piece.remote);
+  if (reach != Reach::direct && !by_kernel) return;
   const uint32_t ep_flags = route.ep_entry->flags.load(std::memory_order_relaxed);
   uint32_t allowed = 0;
   if ((e.access & mem::kMrNotifyRead) == 0 && (ep_flags & mem::kEpNotifyRead) == 0) {
@@ -40,7 +40,9 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
     turns = route.domain->turns_at(peer, e.segment);
     if (turns == nullptr) allowed &= ~(mem::kAtomicRead | mem::kAtomicWrite);
   }
-  route.translations[translation_of(key)] = {key, &e, view.state, e.base, e.length, piece.pointer, allowed, turns};
+  const uint32_t copied = by_kernel ? allowed & (mem::kRemoteRead | mem::kRemoteWrite) : 0;
+  route.translations[translation_of(key)] = {
+      key, &e, view.state, e.base, e.length, piece.pointer, by_kernel ? 0 : allowed, copied, turns};
 }
 
 [[gnu::noinline]] std::byte* Mover::learn(Route& route, uint64_t key, uint64_t addr, uint64_t length,
@@ -80,7 +82,7 @@ Mover::Moved Mover::move(Flow& flow, const Transfer& transfer, Status* status) {
       return Moved::failed;
     entry_flags |= view.entry->access;
     const Reach r = translate(peer, devices, view, range.length, pieces, &count, &missing, &opened);
-    if (r == Reach::direct) remember(route, view, range.key);
+    if (r == Reach::direct || r == Reach::cma) remember(route, view, range.key);
     if (r == Reach::missing) [[unlikely]] {
       peer.link()->request_segment(peer, missing);
       return Moved::park;

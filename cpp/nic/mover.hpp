@@ -51,7 +51,9 @@ class Mover {
 
   // HOT. A pointer for loads and stores of `length` bytes at addr that need no notice to the owner; null: take the long
   // way. Requires that the links are up (Model::flows), and that keys are no handles.
-  static std::byte* pointer(const Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
+  // by_kernel: an address of the owner's process, for the kernel's copy.
+  static std::byte* pointer(const Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want,
+                            bool by_kernel = false) noexcept;
   // Checks the region and makes its translation; null if loads and stores cannot do the access.
   std::byte* learn(Route& route, uint64_t key, uint64_t addr, uint64_t length, uint32_t want) noexcept;
   // HOT. Memory of the route's peer has changed by our stores: its NIC looks at the calls that wait for it.
@@ -89,14 +91,15 @@ class Mover {
 
 // Reads the cached translation, the owner's region entry and endpoint entry (shared lines); stores nothing.
 [[gnu::always_inline]] inline std::byte* Mover::pointer(const Route& route, uint64_t key, uint64_t addr,
-                                                        uint64_t length, uint32_t want) noexcept {
+                                                        uint64_t length, uint32_t want, bool by_kernel) noexcept {
   const Translation& t = route.translations[translation_of(key)];
   if (t.key != key || t.entry == nullptr) return nullptr;
   // SYNC POINT: read after taking the domain's lock: either the owner sees us busy, or we see the key revoked.
   if (t.entry->state.load(std::memory_order_acquire) != t.state) return nullptr;
   if (route.ep_entry->generation.load(std::memory_order_relaxed) != route.ep_generation) return nullptr;
   const uint64_t offset = addr - t.base;
-  if ((t.allowed & want) != want || offset > t.length || length > t.length - offset) return nullptr;
+  if (((by_kernel ? t.by_kernel : t.allowed) & want) != want || offset > t.length || length > t.length - offset)
+    return nullptr;
   return t.pointer + offset;
 }
 

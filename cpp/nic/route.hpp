@@ -26,16 +26,17 @@ namespace weft::nic {
 class Domain;
 class TelemetryWriter;
 
-// The cached check of a region that the initiator reached by load and store. Valid while the owner's entry has the same
-// state word, because every change of the region changes that word.
+// The cached check of a region that the initiator reached by load and store, or through the kernel. Valid while the
+// owner's entry has the same state word, because every change of the region changes that word.
 struct alignas(kCacheLine) Translation {
   uint64_t key = 0;
   const mem::MrEntry* entry = nullptr;
   uint64_t state = 0;
   uint64_t base = 0;
   uint64_t length = 0;
-  std::byte* pointer = nullptr;      // to the region's first byte
-  uint32_t allowed = 0;              // the granted rights whose use needs no notice
+  std::byte* pointer = nullptr;      // to the region's first byte; by_kernel: in the owner's process
+  uint32_t allowed = 0;              // the granted rights whose use needs no notice, by load and store
+  uint32_t by_kernel = 0;            // the same, of a region that the kernel copies
   mem::Gate::Slot* turns = nullptr;  // of atomics on the region; null: they take no turns
 };
 static_assert(sizeof(Translation) == kCacheLine);

@@ -24,31 +24,9 @@ std::shared_ptr<nic::Endpoint> replace(Pair& pair, SideConfig config) {
   return pair.b->extra_endpoint(config);
 }
 
-}  // namespace
-
-BOOST_AUTO_TEST_SUITE(nic_route)
-
-BOOST_AUTO_TEST_CASE(test_four_keys_in_a_row_use_four_translations) {
-  for (uint64_t first = 0; first < 4096; first += 4) {
-    std::set<size_t> used;
-    for (uint64_t key = first; key < first + 4; ++key) used.insert(translation_of(key));
-    BOOST_TEST_REQUIRE(used.size() == kTranslationCount);
-  }
-}
-
-BOOST_AUTO_TEST_CASE(test_keys_with_different_upper_bits_use_several_translations) {
-  // Generations of a slot, offsets of cached keys, keys that an application makes of two numbers.
-  for (unsigned shift = 2; shift <= 61; ++shift) {
-    std::set<size_t> used;
-    for (uint64_t i = 0; i < 8; ++i) used.insert(translation_of(i << shift | 1));
-    BOOST_TEST_REQUIRE(used.size() >= 3U);
-    BOOST_TEST_REQUIRE(*used.rbegin() < kTranslationCount);
-  }
-}
-
 // The owner disables the region at every instant of the first access, in which the initiator makes its translation.
-BOOST_AUTO_TEST_CASE(test_translation_made_while_the_region_is_disabled_gives_no_access) {
-  Pair pair(pair_of(Path::direct, true));
+void disable_at_every_instant(Path path) {
+  Pair pair(pair_of(path, true));
   const uint64_t words[] = {1, 2};
   BOOST_TEST(pair.write(&words[0], 8, 0).error == 0);  // connects both sides, and maps the memory
   auto& target = *reinterpret_cast<uint64_t*>(pair.memory);
@@ -79,6 +57,70 @@ BOOST_AUTO_TEST_CASE(test_translation_made_while_the_region_is_disabled_gives_no
     BOOST_REQUIRE(region->close(&why));
   }
   BOOST_TEST(written_late == 0U);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(nic_route)
+
+BOOST_AUTO_TEST_CASE(test_four_keys_in_a_row_use_four_translations) {
+  for (uint64_t first = 0; first < 4096; first += 4) {
+    std::set<size_t> used;
+    for (uint64_t key = first; key < first + 4; ++key) used.insert(translation_of(key));
+    BOOST_TEST_REQUIRE(used.size() == kTranslationCount);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_keys_with_different_upper_bits_use_several_translations) {
+  // Generations of a slot, offsets of cached keys, keys that an application makes of two numbers.
+  for (unsigned shift = 2; shift <= 61; ++shift) {
+    std::set<size_t> used;
+    for (uint64_t i = 0; i < 8; ++i) used.insert(translation_of(i << shift | 1));
+    BOOST_TEST_REQUIRE(used.size() >= 3U);
+    BOOST_TEST_REQUIRE(*used.rbegin() < kTranslationCount);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_translation_made_while_the_region_is_disabled_gives_no_access) {
+  disable_at_every_instant(Path::direct);
+  disable_at_every_instant(Path::cma);
+}
+
+BOOST_AUTO_TEST_CASE(test_translation_gives_no_right_that_the_region_lacks) {
+  for (const Path path : {Path::direct, Path::cma}) {
+    Pair pair(pair_of(path, true));
+    const uint64_t word = 7;
+    uint64_t found = 0;
+    BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+    const auto read_only = pair.b->reg(pair.memory, 64, 100, mem::kRemoteRead);
+    const auto counted = pair.b->reg(pair.memory, 64, 101);
+    const auto counter = std::make_shared<nic::Counter>();
+    pair.b->domain->bind_region_counter(counted, counter, flag::kRemoteWrite);
+    for (int i = 0; i < 3; ++i) BOOST_TEST(pair.run(read_of(pair.dest, &found, 8, 0, 100)).error == 0);
+    BOOST_TEST(found == 7U);
+    BOOST_TEST(pair.run(write_of(pair.dest, &found, 8, 8, 100)).error == fi_err::kEACCES);
+    BOOST_TEST(pair.run(read_of(pair.dest, &found, 8, 60, 100)).error != 0);  // past the end
+    for (int i = 0; i < 3; ++i) {
+      BOOST_TEST(pair.run(read_of(pair.dest, &found, 8, 0, 101)).error == 0);
+      BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 16, 101)).error == 0);
+    }
+    pair.until([&] { return counter->value() == 3; }, "the counter");
+    const auto by_kernel = pair.a->nic().statistics().cma_ops;
+    BOOST_TEST((path == Path::cma ? by_kernel > 9 : by_kernel == 0));
+    BOOST_TEST(reinterpret_cast<const uint64_t*>(pair.memory)[1] == 0U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_page_that_goes_under_a_known_translation_is_an_error) {
+  Pair pair(pair_of(Path::cma, true));
+  void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  BOOST_REQUIRE(page != MAP_FAILED);
+  const auto region = pair.b->reg(page, 4096, 100);
+  const uint64_t word = 7;
+  for (int i = 0; i < 3; ++i) BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 100)).error == 0);
+  BOOST_REQUIRE(::munmap(page, 4096) == 0);
+  for (int i = 0; i < 2; ++i) BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 100)).error == fi_err::kEFAULT);
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
 }
 
 BOOST_AUTO_TEST_CASE(test_access_reaches_the_endpoint_that_has_the_address_now) {

@@ -79,14 +79,7 @@ class CollectiveGroup(_handle.LifeInDomain):
 
     _called = "group"
 
-    def __init__(
-        self,
-        ep: Endpoint,
-        av_set: AvSet,
-        context: Any,
-        made: GroupShape,
-        core: _nic.GroupCore,
-    ) -> None:
+    def __init__(self, ep: Endpoint, av_set: AvSet, context: Any, made: GroupShape, core: _nic.GroupCore) -> None:
         self.ep = ep
         self.set = av_set
         self.domain = ep.domain

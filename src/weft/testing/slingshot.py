@@ -104,10 +104,7 @@ class CxiHost:
 
 @contextlib.contextmanager
 def cxi(
-    *,
-    limits: Mapping[str, int | tuple[int, int]] | None = None,
-    devices: int = 1,
-    release: str = "",
+    *, limits: Mapping[str, int | tuple[int, int]] | None = None, devices: int = 1, release: str = ""
 ) -> Iterator[CxiHost]:
     """A host with CXI devices, during the block: getinfo of this process, and of processes that it starts, sees it.
 

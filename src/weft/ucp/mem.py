@@ -80,12 +80,7 @@ def mem_map(context: Context, params: MemMapParams, buffer: Any) -> MemHandle:
 
 
 def params_of(
-    address: int | None,
-    length: int | None,
-    flags: int | None,
-    prot: int | None,
-    memory_type: int | None,
-    exported: Any,
+    address: int | None, length: int | None, flags: int | None, prot: int | None, memory_type: int | None, exported: Any
 ) -> MemMapParams:
     """The struct with the fields that were given by keyword."""
     mask = 0

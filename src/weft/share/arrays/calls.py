@@ -264,12 +264,7 @@ class APosted:
 
 
 async def aask(
-    array: Attached,
-    what: str,
-    request: Request,
-    timeout: float | None,
-    *,
-    undo: Callable[[Answer], Any] | None = None,
+    array: Attached, what: str, request: Request, timeout: float | None, *, undo: Callable[[Answer], Any] | None = None
 ) -> Answer:
     """`ask` on an event loop. A task that is canceled cancels its call; if the answer came all the same, it is undone.
 

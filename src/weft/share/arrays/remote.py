@@ -88,12 +88,7 @@ class RemoteArray(ElementFallback, Shapes, Totals, Functions):
         raise TypeError("a RemoteArray is made by node.attach(name or ticket)")
 
     @classmethod
-    def _make(
-        cls,
-        ticket: Ticket,
-        node: Node | None = None,
-        view: Part | None = None,
-    ) -> RemoteArray:
+    def _make(cls, ticket: Ticket, node: Node | None = None, view: Part | None = None) -> RemoteArray:
         """A remote array of a ticket, whose owner is not asked.
 
         Args:

@@ -60,12 +60,7 @@ class View(Elements):
     _vector: bool
 
     def _select(
-        self,
-        ticket: Ticket,
-        dtype: np.dtype[Any],
-        offset: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
+        self, ticket: Ticket, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> None:
         self.ticket = ticket
         self._dtype = dtype

@@ -33,10 +33,18 @@ _PAUSE_S_MIN, _PAUSE_S_MAX = 0.02, 0.25
 _LOOKS_FIRST = 50  # before the first watch: about 100 us on the load/store path
 
 
-class _Look:
-    """The elements that a call waits for: reads them, and computes the pause until the next read."""
+_SIGNAL: Any = object()  # the value of calls that wait for a signal
 
-    def __init__(self, array: RemoteArray, index: Any) -> None:
+
+class _Look:
+    """The elements that a call waits for, what it waits for, and how long; computes the pause until the next read."""
+
+    def __init__(self, array: RemoteArray, index: Any, value: Any, timeout: float | None, call: str) -> None:
+        self.array, self.call, self._index, self._value, self._timeout = array, call, index, value, timeout
+        self.holds: Callable[[Any], bool] = _is_set if value is _SIGNAL else condition(value, array._dtype, call)
+        self.deadline = deadline_in(timeout, f"{call}: timeout")
+        # A function may depend on more than the elements.
+        self.also = (lambda: self.holds(self.found())) if callable(value) else None
         self.part = array.at[index]
         self.seen: Array = np.empty(self.part._shape, self.part._dtype)
         # As in NumPy: with an ellipsis the result is an array without dimensions.
@@ -60,6 +68,15 @@ class _Look:
     def found(self) -> Any:
         return self.seen[()] if self._scalar else self.seen.copy()
 
+    def late(self, found: Any) -> errors.TimedOut | None:
+        """The error of a wait whose time is over."""
+        if self.deadline is None or time.monotonic() < self.deadline:
+            return None
+        if self._value is _SIGNAL:
+            what, length = f"{named(self.array.ticket)}[{short(self._index)}]", f"{self._timeout or 0:g} s"
+            return errors.TimedOut(f"{self.call}: nobody has notified {what} in {length}")
+        return timed_out(self.array, self._index, self._value, self._timeout, found)
+
     def pause(self, deadline: float | None) -> float:
         now = time.monotonic()
         pause = min(max((now - self._began) / 2, _PAUSE_S_MIN), _PAUSE_S_MAX)
@@ -71,23 +88,20 @@ class _Look:
 
 def wait_until(array: RemoteArray, index: Any, value: Any, timeout: float | None) -> Any:
     """`RemoteArray.wait_until`."""
-    holds = condition(value, array._dtype, "wait_until")
-    return _wait(array, index, holds, value, deadline_in(timeout, "wait_until: timeout"), timeout, "wait_until")
+    return _wait(_Look(array, index, value, timeout, "wait_until"))
 
 
 async def await_until(array: RemoteArray, index: Any, value: Any, timeout: float | None) -> Any:
     """`RemoteArray.await_until`."""
-    holds = condition(value, array._dtype, "await_until")
-    return await _await(
-        array, index, holds, value, deadline_in(timeout, "await_until: timeout"), timeout, "await_until"
-    )
+    return await _await(_Look(array, index, value, timeout, "await_until"))
 
 
 def wait_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
     """`RemoteArray.wait`."""
-    nothing, deadline = _nothing(array, index, "wait"), deadline_in(timeout, "wait: timeout")
+    nothing = _nothing(array, index, "wait")
+    look = _Look(array, index, _SIGNAL, timeout, "wait")
     while True:
-        _wait(array, index, _is_set, None, deadline, timeout, "wait")
+        _wait(look)
         found = array.swap(index, nothing)
         if _is_set(found):
             return found  # false: another waiter has taken the signals
@@ -95,9 +109,10 @@ def wait_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
 
 async def await_signal(array: RemoteArray, index: Any, timeout: float | None) -> Any:
     """`RemoteArray.await_`."""
-    nothing, deadline = _nothing(array, index, "await_"), deadline_in(timeout, "await_: timeout")
+    nothing = _nothing(array, index, "await_")
+    look = _Look(array, index, _SIGNAL, timeout, "await_")
     while True:
-        await _await(array, index, _is_set, None, deadline, timeout, "await_")
+        await _await(look)
         found = await array.aswap(index, nothing)
         if _is_set(found):
             return found
@@ -128,74 +143,43 @@ def _is_set(found: Any) -> bool:
     return bool(found != 0)
 
 
-def _late(array: RemoteArray, index: Any, value: Any, timeout: float | None, found: Any, call: str) -> errors.TimedOut:
-    if value is None:
-        return errors.TimedOut(
-            f"{call}: nobody has notified {named(array.ticket)}[{short(index)}] in {timeout or 0:g} s"
-        )
-    return timed_out(array, index, value, timeout, found)
-
-
-def _wait(
-    array: RemoteArray,
-    index: Any,
-    holds: Callable[[Any], bool],
-    value: Any,
-    deadline: float | None,
-    timeout: float | None,
-    call: str,
-) -> Any:
-    look = _Look(array, index)
-    found: Any = None
+def _wait(look: _Look) -> Any:
     core = _nic.SyncCore()
     looks = 0
-    # A function may depend on more than the elements.
-    also = (lambda: holds(found)) if callable(value) else None
     while True:
         found = look.read()
-        if holds(found):
+        if look.holds(found):
             return found
-        if deadline is not None and time.monotonic() >= deadline:
-            raise _late(array, index, value, timeout, found, call)
+        if late := look.late(found):
+            raise late
         looks += 1
         if looks <= _LOOKS_FIRST:
             continue
         if not look.watchable:
-            time.sleep(look.pause(deadline))
+            time.sleep(look.pause(look.deadline))
             continue
         # The owner's NIC compares the bytes at once, then keeps the request until they differ.
-        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        if ask(core, look.part, call, look.request(), left, also=also).outcome == AGAIN and also is not None and also():
-            return found
+        left = None if look.deadline is None else max(look.deadline - time.monotonic(), 0.0)
+        outcome = ask(core, look.part, look.call, look.request(), left, also=look.also).outcome
+        if outcome == AGAIN and look.also is not None and look.also():
+            return look.found()
 
 
-async def _await(
-    array: RemoteArray,
-    index: Any,
-    holds: Callable[[Any], bool],
-    value: Any,
-    deadline: float | None,
-    timeout: float | None,
-    call: str,
-) -> Any:
+async def _await(look: _Look) -> Any:
     import asyncio
 
-    look = _Look(array, index)
-    found: Any = None
+    node, deadline, call, also = look.array._node, look.deadline, look.call, look.also
     posted: APosted | None = None
-    # A function may depend on more than the elements.
-    also = (lambda: holds(found)) if callable(value) else None
     try:
         while True:
             found = await look.aread()
-            if holds(found):
+            if look.holds(found):
                 return found
-            if deadline is not None and time.monotonic() >= deadline:
-                raise _late(array, index, value, timeout, found, call)
+            if late := look.late(found):
+                raise late
             if not look.watchable:
                 await asyncio.sleep(look.pause(deadline))
                 continue
-            node = array._node
             assert node is not None
             posted = APosted(look.part, call, look.request(PARK), node._loop_lane(asyncio.get_running_loop(), call))
             await posted.start()
