@@ -70,8 +70,7 @@ uint8_t MatchUnit::masked_shape(const Pattern& what) noexcept {
   return kUnhashed;
 }
 
-// ---- receives
-// ----------------------------------------------------------------------------------------------------------
+// ---- receives ------------------------------------------------------------------------------------------------------
 
 // HOT. Most programs have receives of one shape at a time.
 Posted* MatchUnit::find_posted(bool tagged, uint64_t message_tag, uint64_t message_source) noexcept {
@@ -272,8 +271,7 @@ std::vector<Posted*> MatchUnit::listed() {
   return out;
 }
 
-// ---- unexpected messages
-// -----------------------------------------------------------------------------------------------
+// ---- unexpected messages -------------------------------------------------------------------------------------------
 
 Unexpected* MatchUnit::keep(const Arrival& message, bool promised) noexcept {
   if (unexpected_.used() >= limits_.unexpected_max && !promised) return nullptr;
@@ -448,8 +446,7 @@ Unexpected* MatchUnit::take_claimed(uint64_t context) noexcept {
   return &unexpected_[id];
 }
 
-// ---- looking
-// -----------------------------------------------------------------------------------------------------------
+// ---- looking -------------------------------------------------------------------------------------------------------
 
 MatchUnit::Statistics MatchUnit::statistics() const noexcept {
   Statistics s;

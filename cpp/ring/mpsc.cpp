@@ -34,8 +34,7 @@ bool good_memory(std::span<std::byte> memory) noexcept {
 
 }  // namespace
 
-// ---- producer
-// -------------------------------------------------------------------------------------------------------------
+// ---- producer ------------------------------------------------------------------------------------------------------
 
 /// The tail was behind, or the ring is full, or the slot is a hole from the lap before. Each turn moves one ticket
 /// forward, claims or gives up; turns_max ends the loop when another process keeps overwriting the tail.
@@ -86,8 +85,7 @@ MpscProducer::MpscProducer(Header* header, uint32_t slot_count, uint16_t id) noe
       shift_(static_cast<uint32_t>(std::countr_zero(slot_count))),
       id_(id) {}
 
-// ---- consumer: looking
-// ------------------------------------------------------------------------------------------------------
+// ---- consumer: looking ---------------------------------------------------------------------------------------------
 
 MpscConsumer::Found MpscConsumer::find() noexcept {
   if (!holes_.empty()) {
@@ -238,8 +236,7 @@ bool MpscConsumer::empty_slow() const noexcept {
   return true;
 }
 
-// ---- consumer: the dead and the broken
-// ---------------------------------------------------------------------------------------
+// ---- consumer: the dead and the broken -----------------------------------------------------------------------------
 
 PollStatus MpscConsumer::audit() noexcept {
   free_taken();
@@ -324,8 +321,7 @@ void MpscConsumer::check() const {
 }
 #endif
 
-// ---- consumer: set-up
-// ---------------------------------------------------------------------------------------------------------
+// ---- consumer: set-up ----------------------------------------------------------------------------------------------
 
 std::optional<MpscConsumer> MpscConsumer::create(std::span<std::byte> memory, uint32_t slot_count,
                                                  uint64_t first_ticket) {

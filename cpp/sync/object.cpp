@@ -104,8 +104,7 @@ Outcome step(const Object& object, Call& call, World& world) noexcept {
   return Outcome::damaged;
 }
 
-// ---- the guard
-// -------------------------------------------------------------------------------------------------------
+// ---- the guard -----------------------------------------------------------------------------------------------------
 
 [[gnu::noinline]] Guard::State Guard::take_slowly(uint64_t mine, const Call& call, World& world) noexcept {
   // A thread that has slept keeps the bit of other sleepers.
@@ -127,8 +126,7 @@ Outcome step(const Object& object, Call& call, World& world) noexcept {
                                                                                            : State::busy;
 }
 
-// ---- locks
-// -----------------------------------------------------------------------------------------------------------
+// ---- locks ---------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -234,8 +232,7 @@ Outcome step_lock(const Object& object, Call& call, World& world) noexcept {
   }
 }
 
-// ---- events
-// ----------------------------------------------------------------------------------------------------------
+// ---- events --------------------------------------------------------------------------------------------------------
 
 void set_event(Head& head) noexcept {
   uint64_t word = head.word.load(std::memory_order_seq_cst);
