@@ -225,6 +225,7 @@ void Table::bind_eps(uint32_t slot, std::span<const uint32_t> bindings) {
   const Guard lock(mutex_);
   MrEntry& e = entry(slot);
   assert(state_of(e.state.load(std::memory_order_relaxed)) != MrState::enabled && "before peers may use the region");
+  revise(e);
   if (bindings.size() < 2) {
     release_ep_list(e);
     store_relaxed(e.ep_bound, bindings.empty() ? 0 : bindings[0]);
@@ -238,20 +239,25 @@ void Table::bind_eps(uint32_t slot, std::span<const uint32_t> bindings) {
   store_relaxed(e.ep_bound, kEpSeveral | where);
 }
 
+// One step between disabled and enabled, because other threads may change the revision meanwhile.
+static_assert((static_cast<int>(MrState::disabled) ^ 3) == static_cast<int>(MrState::enabled));
 void Table::enable(uint32_t slot) noexcept {
-  MrEntry& e = entry(slot);
-  const uint64_t state = e.state.load(std::memory_order_relaxed);
-  if (state_of(state) == MrState::closing) return;  // a used single-use region stays closing
-  e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
+  MrEntry& e = entry(slot);  // a used single-use region stays closing
+  if (state_of(e.state.load(std::memory_order_relaxed)) == MrState::disabled)
+    e.state.fetch_xor(3, std::memory_order_release);
+}
+
+// Peers cache the entry's fields while its state word is unchanged. Several threads may change the word at a time.
+void Table::revise(MrEntry& e) noexcept {
+  uint64_t state = e.state.load(std::memory_order_relaxed), next;
+  do {
+    next = (state & ~kStateRevisionMask) | ((state + kStateRevision) & kStateRevisionMask);
+  } while (!e.state.compare_exchange_weak(state, next, std::memory_order_release, std::memory_order_relaxed));
 }
 
 void Table::add_access_flags(uint32_t slot, uint32_t flags) {
   MrEntry& e = entry(slot);
-  store_relaxed(e.access, e.access | flags);
-  // Change the revision: peers cache the entry's fields while its state word is unchanged.
-  const uint64_t state = e.state.load(std::memory_order_relaxed);
-  e.state.store((state & ~kStateRevisionMask) | ((state + kStateRevision) & kStateRevisionMask),
-                std::memory_order_release);
+  if ((__atomic_fetch_or(&e.access, flags, __ATOMIC_RELAXED) & flags) != flags) revise(e);
 }
 
 void Table::disable(uint32_t slot) noexcept {
@@ -259,21 +265,22 @@ void Table::disable(uint32_t slot) noexcept {
   uint64_t state = e.state.load(std::memory_order_relaxed);
   // Do not overwrite "closing", which the engine sets after the use of a single-use region.
   while (state_of(state) == MrState::enabled &&
-         !e.state.compare_exchange_weak(state, (state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::disabled),
-                                        std::memory_order_seq_cst)) {
+         !e.state.compare_exchange_weak(state, state ^ 3, std::memory_order_seq_cst)) {
   }
 }
 
 void Table::begin_close(uint32_t slot) noexcept {
-  MrEntry& e = entry(slot);
-  const uint64_t state = e.state.load(std::memory_order_relaxed);
-  e.state.exchange((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::closing), std::memory_order_seq_cst);
+  entry(slot).state.fetch_or(static_cast<uint64_t>(MrState::closing), std::memory_order_seq_cst);
+}
+
+void Table::use_up(uint32_t slot) noexcept {
+  add_access_flags(slot, kMrUsedUp);
+  begin_close(slot);
 }
 
 void Table::reopen(uint32_t slot) noexcept {
-  MrEntry& e = entry(slot);
-  const uint64_t state = e.state.load(std::memory_order_relaxed);
-  e.state.store((state & ~uint64_t{3}) | static_cast<uint64_t>(MrState::enabled), std::memory_order_release);
+  if (used_up(slot)) return;
+  entry(slot).state.fetch_and(~uint64_t{1}, std::memory_order_release);  // closing to enabled
 }
 
 void Table::release(uint32_t slot) noexcept {

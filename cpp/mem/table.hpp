@@ -70,6 +70,7 @@ constexpr uint32_t kMrGuarded = 1u << 21;
 constexpr uint32_t kMrByOwner = 1u << 22;
 // Updates of elements and of blocks take turns: gate.hpp.
 constexpr uint32_t kMrTurns = 1u << 23;
+constexpr uint32_t kMrUsedUp = 1u << 24;  // the one operation of a single-use region has been executed
 
 enum class MrState : uint32_t { free = 0, disabled = 1, enabled = 2, closing = 3 };
 
@@ -437,7 +438,9 @@ class Table : public TableView {
   // SYNC POINT: after either returns, every later check() fails; the caller must wait for accesses that began earlier.
   void disable(uint32_t slot) noexcept;  // until enable()
   void begin_close(uint32_t slot) noexcept;
-  void reopen(uint32_t slot) noexcept;  // undoes begin_close()
+  void use_up(uint32_t slot) noexcept;  // begin_close() of a single-use region, by its operation
+  void reopen(uint32_t slot) noexcept;  // undoes begin_close() of an enabled region, unless the region is used up
+  [[nodiscard]] bool used_up(uint32_t slot) const noexcept { return (load_relaxed(mr(slot).access) & kMrUsedUp) != 0; }
   void release(uint32_t slot) noexcept;
 
   uint32_t open_ep(uint32_t domain, uint32_t flags, const wire::EpAddress& address, uint32_t* generation);
@@ -491,6 +494,7 @@ class Table : public TableView {
   uint32_t iov_allocate(size_t count);
   void iov_release(uint32_t first, uint32_t count) noexcept;
   void release_ep_list(MrEntry& e) noexcept;  // requires the mutex
+  static void revise(MrEntry& e) noexcept;    // after a change of the entry's fields
   [[nodiscard]] IovEntry* iov_at(uint64_t where) noexcept {
     return reinterpret_cast<IovEntry*>(writable_ + layout_.iov_at) + where;
   }

@@ -173,10 +173,10 @@ void Endpoint::close() noexcept {
     mover_.close();
     held_.clear();
     if (was_enabled) n.withdraw(index_);
-    if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);
     close_operations();
     if (groups_) groups_->close_all();
     if (port_owner_) port_owner_->close();
+    if (was_enabled && rx_cq_) rx_cq_->remove_receiver(this);  // messages that arrive until now may make it starve
     close_flows();
     if (was_enabled) domain_->remove_software(this);
     if (was_enabled) av_->remove_user(this);

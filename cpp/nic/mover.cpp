@@ -20,10 +20,11 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
     if (guard == nullptr || guard->has_source != 0) return;
   }
   const mem::MrView whole{view.entry, view.slot, 0, view.state};
+  const uint64_t length = mem::load_relaxed(e.length);  // once: the peer can change its table at any time
   Piece piece;
   uint32_t count = 0, missing = 0;
   Opened none;
-  const Reach reach = translate(peer, route.domain->nic()->devices(), whole, e.length, &piece, &count, &missing, &none);
+  const Reach reach = translate(peer, route.domain->nic()->devices(), whole, length, &piece, &count, &missing, &none);
   const bool by_kernel = reach == Reach::cma;
   if (by_kernel) piece.pointer = reinterpret_cast<std::byte*>(piece.remote);
   if (reach != Reach::direct && !by_kernel) return;
@@ -42,7 +43,7 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
   }
   const uint32_t copied = by_kernel ? allowed & (mem::kRemoteRead | mem::kRemoteWrite) : 0;
   route.translations[translation_of(key)] = {
-      key, &e, view.state, e.base, e.length, piece.pointer, by_kernel ? 0 : allowed, copied, turns};
+      key, &e, view.state, e.base, length, piece.pointer, by_kernel ? 0 : allowed, copied, turns};
 }
 
 [[gnu::noinline]] std::byte* Mover::learn(Route& route, uint64_t key, uint64_t addr, uint64_t length,
@@ -58,8 +59,7 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
   return model_.flows(route) ? pointer(route, key, addr, length, want) : nullptr;
 }
 
-// ---- reads and writes
-// -------------------------------------------------------------------------------------------------
+// ---- reads and writes ----------------------------------------------------------------------------------------------
 
 // The direct path: key check, copy, and a notice if the target counts accesses. A long copy is made
 // outside the lock, if it may be.
@@ -185,8 +185,7 @@ Status Mover::notify(Route& route, bool read, bool atomic, const wire::RmaRange&
   return route.peer->link()->submit(*route.peer, f, {});
 }
 
-// ---- atomics
-// ----------------------------------------------------------------------------------------------------------
+// ---- atomics -------------------------------------------------------------------------------------------------------
 
 Mover::Moved Mover::update(Route& route, const AtomicArgs& args, uint64_t total, Status* status) {
   domain_->assert_held();

@@ -301,8 +301,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                  std::span<const std::byte> payload) noexcept;
   size_t send_notices() noexcept;
   size_t run_pulls() noexcept;
-  uint8_t local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
-                      uint64_t bytes) noexcept;
+  uint8_t local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const mem::MrView& view,
+                      bool read, uint64_t bytes) noexcept;
   // The result of the check frame of this frame's operation, if there was one; deleted at the last frame.
   Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
   void count_frame() noexcept {  // requires the progress lock

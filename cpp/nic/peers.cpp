@@ -71,10 +71,15 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
   domain->tell_groups(*route, status);
 }
 
-// Frees what a process has left of its turns in our segments: it ends no update any more.
+// Frees what a process has left of its turns in our segments: it ends no update any more. A process may have further
+// connections: one for each direction, and one that it gives up because it has another.
 void Nic::forget_turns(const link::Peer& peer) noexcept {
   if (!turns_.load(std::memory_order_acquire) || peer.same_process || !peer.table.valid()) return;
   const mem::NicId id = peer.table.nic_id();
+  const auto another = [](const link::Peer& one, uint32_t number) {
+    return !one.table.valid() || static_cast<uint32_t>(one.table.nic_id().first) != number;
+  };
+  if (!peer.link()->each_peer(another, static_cast<uint32_t>(id.first))) return;
   for (uint32_t i = 0; i < segments().count(); ++i) {
     if (mem::Gate* const gate = segments().gate(i)) gate->forget(mem::updater_of(id.first, id.second, 0));
   }

@@ -132,10 +132,7 @@ uint64_t MemoryRegion::base() const noexcept {
 }
 
 bool MemoryRegion::used_up() const noexcept {
-  if (!remote_ || closed()) return false;
-  const mem::MrEntry& e = domain_->nic()->table().mr(slot_);
-  return (mem::load_relaxed(e.access) & mem::kMrSingleUse) != 0 &&
-         mem::state_of(e.state.load(std::memory_order_acquire)) == mem::MrState::closing;
+  return remote_ && !closed() && domain_->nic()->table().used_up(slot_);
 }
 
 bool MemoryRegion::close(std::string* why) {

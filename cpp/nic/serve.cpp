@@ -67,7 +67,7 @@ void Nic::on_frame(const std::shared_ptr<link::Peer>& peer, const wire::Frame& f
       const bool read = (frame.flags & wire::kFrameIsRead) != 0;
       const Status s = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key,
                                      frame.access.addr, 0, 0, view);
-      local_event(peer, frame, s == Status::ok ? view.slot : mem::TableView::kNoSlot, read, frame.access.length);
+      local_event(peer, frame, s == Status::ok ? view : mem::MrView{}, read, frame.access.length);
       return;
     }
     case wire::FrameKind::write:
@@ -105,11 +105,10 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
   progress_mutex_.assert_held();
   if (!announced_.empty() || (frame.flags & wire::kFrameCommit) != 0 || is_cut_off(frame)) [[unlikely]]
     return false;
-  uint32_t slot;
+  mem::MrView view;
   Status status = Status::ok;
   {
     const Guard serving(serve_lock_);  // SYNC POINT: quiesce() takes this lock after revoking the key
-    mem::MrView view;
     if (table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key, frame.access.addr,
                       frame.access.length, mem::kRemoteWrite, view) != Status::ok) [[unlikely]]
       return false;
@@ -121,14 +120,13 @@ bool Nic::serve_write(const std::shared_ptr<link::Peer>& peer, const wire::Frame
     auto* const here = reinterpret_cast<std::byte*>(e.local_addr + view.offset + frame.access.frag_offset);
     if (!payload.empty() && !copy_guarded(here, payload.data(), payload.size())) [[unlikely]]
       status = Status::fault;
-    slot = view.slot;
   }
   if (status != Status::ok) [[unlikely]] {
     answer(peer, frame, status, {});
     return true;
   }
   const uint8_t room =
-      (frame.flags & wire::kFrameLast) != 0 ? local_event(peer, frame, slot, false, frame.access.length) : uint8_t{0};
+      (frame.flags & wire::kFrameLast) != 0 ? local_event(peer, frame, view, false, frame.access.length) : uint8_t{0};
   answer(peer, frame, Status::ok, {}, room);
   return true;
 }
@@ -205,7 +203,6 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   std::vector<std::byte> bounce;
   std::span<const std::byte> back;
   Status status;
-  uint32_t slot = mem::TableView::kNoSlot;
   bool single_use = false;
   std::vector<iovec> written;  // ranges of a persistent region to flush
   const bool commit = (frame.flags & wire::kFrameCommit) != 0 && !(read && !atomic);
@@ -214,7 +211,6 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   status = table().check(frame.source, frame.ep_index, frame.ep_generation, frame.access.key, frame.access.addr,
                          frame.access.length, want, view);
   if (status == Status::ok) {
-    slot = view.slot;
     const mem::MrEntry& e = *view.entry;
     single_use = (e.access & mem::kMrSingleUse) != 0;
     // The bytes of [offset, offset + n) of the region as pieces of our own memory.
@@ -317,14 +313,14 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
     f.kind = wire::FrameKind::answer;
     f.status = 0;
     const Status sent = peer->link()->submit(*peer, f, back);
-    if (sent == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
+    if (sent == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().use_up(view.slot);
     serving.unlock();
     if (sent == Status::again) defer(peer, frame, {}, true);
     if (sent == Status::fault) answer(peer, frame, sent, {});
-    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(peer, frame, slot, true, total);
+    if (sent == Status::ok && (frame.flags & wire::kFrameLast) != 0) local_event(peer, frame, view, true, total);
     return;
   }
-  if (status == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().begin_close(slot);
+  if (status == Status::ok && single_use && (frame.flags & wire::kFrameLast) != 0) table().use_up(view.slot);
   serving.unlock();
   // Flush without the lock, because the disk is slow. If the region is closed during the flush, its pages may be gone,
   // which is an error.
@@ -336,7 +332,7 @@ void Nic::serve(const std::shared_ptr<link::Peer>& peer, const wire::Frame& fram
   }
   uint8_t room = 0;
   if (status == Status::ok && (frame.flags & wire::kFrameLast) != 0) {
-    room = local_event(peer, frame, slot, read, total);
+    room = local_event(peer, frame, view, read, total);
   }
   answer(peer, frame, status, back, room);
 }
@@ -400,18 +396,17 @@ void Nic::count_at(uint32_t nic, uint16_t how, uint64_t bytes, bool counts) noex
   }
 }
 
-// Counts a peer's access to our memory and delivers its immediate data. Returns the flag for the answer.
-uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint32_t slot, bool read,
-                         uint64_t bytes) noexcept {
+// Counts a peer's access to our memory and delivers its immediate data. Returns the flag for the answer. view: of the
+// access, or empty; the region may have been closed since.
+uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, const mem::MrView& view,
+                         bool read, uint64_t bytes) noexcept {
   // Usually no counter is bound. Peers use the same flags to decide whether to send a notice.
   const bool atomic = frame.kind == wire::FrameKind::atomic || (frame.flags & wire::kFrameIsAtomic) != 0;
   const uint32_t notify = region_notify(read, atomic, static_cast<AtomicOp>(frame.atomic_op));
   const uint32_t ep_notify = read ? mem::kEpNotifyRead : mem::kEpNotifyWrite;
-  if (frame.traffic != 0) [[unlikely]] {
-    const bool counts = slot != mem::TableView::kNoSlot && (mem::load_relaxed(table().mr(slot).access) & notify) != 0;
-    count_served(frame, counts, bytes);
-  }
-  const bool of_region = slot != mem::TableView::kNoSlot && (mem::load_relaxed(table().mr(slot).access) & notify) != 0;
+  const bool of_region = view.entry != nullptr && (mem::load_relaxed(view.entry->access) & notify) != 0;
+  if (frame.traffic != 0) [[unlikely]]
+    count_served(frame, of_region, bytes);
   if ((frame.flags & wire::kFrameHasData) == 0 && frame.ep_index < mem::kEpCountMax &&
       (table().ep(frame.ep_index).flags.load(std::memory_order_relaxed) & ep_notify) == 0 && !of_region) [[likely]] {
     return 0;
@@ -427,7 +422,9 @@ uint8_t Nic::local_event(const std::shared_ptr<link::Peer>& peer, const wire::Fr
   // fi_mr(3) fi_mr_bind: a region's counter counts accesses through an endpoint opened with FI_RMA_EVENT.
   if (of_region && (ep->config().caps & flag::kRmaEvent) != 0) {
     objects_mutex_.assert_held();
-    if (const auto it = counted_regions_.find(slot); it != counted_regions_.end()) {
+    const bool same =
+        mem::generation_of(view.entry->state.load(std::memory_order_relaxed)) == mem::generation_of(view.state);
+    if (const auto it = counted_regions_.find(view.slot); same && it != counted_regions_.end()) {
       if (const auto region = it->second.lock()) {
         const uint64_t events = ((notify & mem::kMrNotifyRead) != 0 ? flag::kRemoteRead : 0) |
                                 ((notify & mem::kMrNotifyWrite) != 0 ? flag::kRemoteWrite : 0);

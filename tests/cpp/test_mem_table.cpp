@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "stepwise.hpp"
+
 namespace {
 
 using namespace weft;
@@ -434,6 +436,20 @@ BOOST_AUTO_TEST_CASE(test_reader_stops_if_the_owner_died_in_a_rebuild) {
   BOOST_TEST(f.check(2) == Status::ok);
   version.fetch_add(1);
 }
+
+#if defined(WEFT_TEST_STEPWISE)
+BOOST_AUTO_TEST_CASE(test_flag_that_is_added_while_the_region_is_disabled_leaves_it_disabled) {
+  for (uint64_t steps = 0, more = 1; more != 0; ++steps) {
+    Fixture f(64);
+    const uint32_t slot = f.open(1);
+    more = test::interrupted(
+               steps, [&] { f.table.add_access_flags(slot, kMrNotifyRead); }, [&] { f.table.disable(slot); })
+               ? 1
+               : 0;
+    BOOST_TEST(f.check(1) == (more != 0 ? Status::not_enabled : Status::ok));
+  }
+}
+#endif
 
 /// The activity protocol (table.hpp): readers publish an activity word and check; the owner revokes, waits for the
 /// words, then changes the memory of the region. No reader gets `ok` while the test's guard says "closed".

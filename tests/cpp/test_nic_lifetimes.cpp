@@ -1,9 +1,11 @@
-// tests/cpp/test_nic_lifetimes.cpp: domains and endpoints that one thread makes and closes while others handle frames.
-// Frames find both without the NIC's mutex, so an object that a handler has found must live until the handler is done.
+// tests/cpp/test_nic_lifetimes.cpp: domains, endpoints, regions and connections that one thread or process makes and
+// closes between two steps of another. Frames find domains and endpoints without the NIC's
+// mutex, so an object that a handler has found must live until the handler is done.
 #include <atomic>
 #include <mutex>
 #include <thread>
 
+#include "mem/gate.hpp"
 #include "messaging.hpp"
 
 namespace {
@@ -126,6 +128,19 @@ void run(PairConfig config) {
                                           << " to closed endpoints, " << dests.size() - 1 << " endpoints seen");
 }
 
+// Calls once, in the thread that adds an entry.
+class Hook final : public nic::Notifier {
+ public:
+  explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
+  void notify() noexcept override {
+    if (on.exchange(false)) call_();
+  }
+  std::atomic<bool> on{false};
+
+ private:
+  std::function<void()> call_;
+};
+
 BOOST_AUTO_TEST_SUITE(nic_lifetimes)
 
 BOOST_AUTO_TEST_CASE(test_endpoints_and_domains_close_while_frames_for_them_arrive) {
@@ -158,6 +173,169 @@ BOOST_AUTO_TEST_CASE(test_domains_are_made_while_other_threads_make_progress) {
   BOOST_TEST(ended);
   BOOST_TEST(bad == 0U);
   pair.until([&] { return !try_completion(*pair.a) && pair.a->ep->outstanding() == 0; }, "the answers");
+}
+
+BOOST_AUTO_TEST_CASE(test_used_region_stays_used_when_a_stopped_peer_keeps_it_from_closing) {
+  PairConfig config = pair_of(Path::direct);
+  config.b.host.limits.close_wait_ns = 20'000'000;
+  Pair pair(config);
+  const iovec memory{pair.memory, 8};
+  const auto region = pair.b->domain->register_region({&memory, 1}, mem::kRemoteRead | mem::kRemoteWrite, 7, false,
+                                                      true, mem::kMrSingleUse);
+  const uint64_t word = 1;
+  BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 7)).error == 0);
+  BOOST_TEST(region->used_up());
+  std::atomic<int> step{0};
+  std::jthread stopped([&] {
+    const nic::DomainLock within_an_access(pair.a->domain.get());
+    step = 1;
+    while (step != 2) std::this_thread::yield();
+  });
+  while (step != 1) std::this_thread::yield();
+  std::string why;
+  BOOST_TEST(!region->close_at_once());
+  BOOST_TEST(region->used_up());
+  BOOST_TEST(!region->close(&why));
+  BOOST_TEST(region->used_up());
+  step = 2;
+  BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 7)).status == Status::stale_key);
+  BOOST_TEST(region->close(&why));
+}
+
+// The engine has served a write, and comes to the counters when another region has got the slot.
+BOOST_AUTO_TEST_CASE(test_counter_counts_no_access_to_the_region_that_had_the_slot_before) {
+  Pair pair(pair_of(Path::strict, true));
+  const uint64_t words[] = {1, 2};
+  BOOST_TEST(pair.write(&words[0], 8, 0).error == 0);
+  const iovec memory{pair.memory, 8};
+  auto& target = *reinterpret_cast<std::atomic<uint64_t>*>(pair.memory);
+  const auto make = [&](uint64_t key, const std::shared_ptr<nic::Counter>& counter) {
+    auto region = pair.b->domain->register_region({&memory, 1}, mem::kRemoteWrite, key, false, true);
+    pair.b->domain->bind_region_counter(region, counter, flag::kRemoteWrite);
+    return region;
+  };
+  uint64_t counted = 0;
+  for (uint64_t round = 100; round < 300; ++round) {
+    const auto first = std::make_shared<nic::Counter>(), second = std::make_shared<nic::Counter>();
+    auto region = make(round, first);
+    target = 0;
+    BOOST_REQUIRE(post(*pair.a->ep, write_of(pair.dest, &words[1], 8, 0, round)).refusal == Refusal::none);
+    std::jthread engine;
+    {
+      const Guard objects(pair.b->nic().objects_lock());
+      engine = std::jthread([&](const std::stop_token& over) {
+        while (!over.stop_requested()) pair.b->progress();
+      });
+      while (target != words[1]) std::this_thread::yield();
+      for (int spins = 0; spins < 1000; ++spins) cpu_relax();  // up to the counters' lock
+    }
+    std::string why;
+    BOOST_REQUIRE(region->close(&why));
+    region = make(round + 1000, second);
+    while (!try_completion(*pair.a)) pair.a->progress();
+    engine = {};
+    counted += second->value();
+    BOOST_REQUIRE(region->close(&why));
+  }
+  BOOST_TEST(counted == 0U);
+}
+
+// The handler of a message has found the endpoint, which then closes, and then finds the queue full. The queue lives
+// on.
+BOOST_AUTO_TEST_CASE(test_queue_tells_a_closed_endpoint_of_no_room) {
+  PairConfig config = message_pair(Path::direct, true);
+  Pair pair(config);
+  Side& b = *pair.b;
+  std::atomic<int> step{0};
+  const auto await = [&](int at) {
+    while (step < at) std::this_thread::yield();
+  };
+  const auto receiving = std::make_shared<Hook>([&] {  // under the lock of the receive context
+    step = 1;
+    await(3);
+  });
+  const auto closing = std::make_shared<Hook>([&] {  // under the domain's lock
+    step = 3;
+    await(4);
+  });
+  const auto received = std::make_shared<nic::CompletionQueue>(4), sent = std::make_shared<nic::CompletionQueue>(64);
+  received->event.set_notifier(receiving);
+  sent->event.set_notifier(closing);
+  auto ep = b.domain->make_endpoint(config.b.ep);
+  ep->bind_cq(received, flag::kRecv);
+  ep->bind_cq(sent, flag::kSend);
+  ep->bind_av(b.av);
+  ep->enable(0, std::nullopt);
+  const uint64_t to_b = pair.a->av->insert(ep->address()), to_a = b.insert(*pair.a);
+  const std::vector<std::byte> bytes = text_of(20'000);
+  std::vector<std::byte> room(400);
+  const auto come = [&](uint32_t messages) {
+    BOOST_REQUIRE(send(*pair.a->ep, to_b, bytes.data(), 300).refusal == Refusal::none);
+    pair.until([&] { return ep->port()->context().statistics().matched == messages || messages == 4; }, "a message");
+  };
+  for (uint32_t i = 1; i <= 3; ++i) {
+    BOOST_REQUIRE(receive(*ep, room.data(), room.size()).refusal == Refusal::none);
+    come(i);
+  }
+  BOOST_REQUIRE(send(*ep, to_a, bytes.data(), 300).refusal == Refusal::none);
+  come(4);  // without a receive
+  pair.until([&] { return ep->outstanding() == 0 && pair.a->ep->outstanding() == 0; }, "the answers");
+  BOOST_REQUIRE(send(*ep, to_a, bytes.data(), bytes.size()).refusal == Refusal::none);  // ends when the endpoint closes
+  while (b.nic().progress() != 0) {
+  }
+  BOOST_REQUIRE(send(*pair.a->ep, to_b, bytes.data(), 300).refusal == Refusal::none);
+  receiving->on = closing->on = true;
+  std::jthread receiver([&] { (void)receive(*ep, room.data(), room.size()); });
+  await(1);
+  std::jthread engine([&] {
+    step = 2;
+    while (b.nic().progress() == 0) std::this_thread::yield();
+    step = 4;
+  });
+  await(2);
+  usleep(10'000);  // until the engine waits for the receive context; an engine that comes later finds no endpoint
+  ep->close();
+  engine.join();
+  receiver.join();
+  BOOST_TEST(step == 4);
+  const std::weak_ptr<nic::Endpoint> gone = ep;
+  ep.reset();
+  BOOST_REQUIRE(gone.expired());
+  // The endpoint's memory has other content now, so a call on the endpoint ends the process.
+  std::vector<std::vector<std::byte>> others(64);
+  for (auto& other : others) other.assign(sizeof(nic::Endpoint) + 16, std::byte{0xa5});
+  CqEntry entries[8];
+  bool error_waits = false;
+  const nic::DomainLock guard(b.domain.get());
+  BOOST_TEST(received->read(entries, 8, &error_waits) == 4U);
+}
+
+// A process that calls a second endpoint of a NIC gives the new connection up, because it has one.
+BOOST_AUTO_TEST_CASE(test_turns_of_a_process_outlive_a_further_connection) {
+  Pair pair(pair_of(Path::direct, true));
+  const auto second = pair.b->extra_endpoint();
+  const uint64_t one = 1;
+  const auto add = [&](uint64_t dest) {
+    const iovec operand{const_cast<uint64_t*>(&one), 8};
+    const wire::RmaRange range{0, 8, pair.key()};
+    nic::AtomicArgs args;
+    args.dest = dest;
+    args.family = AtomicFamily::base;
+    args.op = AtomicOp::sum;
+    args.datatype = Datatype::uint64;
+    args.operand = {&operand, 1};
+    args.remote = {&range, 1};
+    BOOST_REQUIRE(pair.a->ep->post_atomic(args).refusal == Refusal::none);
+    BOOST_TEST(pair.wait().error == 0);
+  };
+  add(pair.dest);
+  mem::Gate& gate = *pair.b->nic().segments().gate(0);
+  const mem::Updater updater = pair.a->nic().updater(pair.a->domain->index());
+  BOOST_TEST(gate.slots[0].updater.load() == updater);
+  const uint64_t downs = pair.b->nic().downs();
+  add(pair.a->av->insert(second->address()));
+  pair.until([&] { return pair.b->nic().downs() != downs; }, "the end of the further connection");
+  BOOST_TEST(gate.slots[0].updater.load() == updater);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -8,6 +8,7 @@
 
 #include "messaging.hpp"
 #include "nic/route.hpp"
+#include "stepwise.hpp"
 
 using namespace weft;        // NOLINT
 using namespace weft::test;  // NOLINT
@@ -121,6 +122,51 @@ BOOST_AUTO_TEST_CASE(test_page_that_goes_under_a_known_translation_is_an_error) 
   BOOST_REQUIRE(::munmap(page, 4096) == 0);
   for (int i = 0; i < 2; ++i) BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 100)).error == fi_err::kEFAULT);
   BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+}
+
+#if defined(WEFT_TEST_STEPWISE)
+// A peer that shares its memory may write anything into its table, at any instant.
+BOOST_AUTO_TEST_CASE(test_translation_ends_where_its_segment_ends) {
+  Pair pair(pair_of(Path::direct, true));
+  const uint64_t word = 1, bytes = 1 << 16;
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);  // connects both sides, and maps the memory
+  auto& length = const_cast<mem::MrEntry&>(pair.b->nic().table().mr(0)).length;
+  BOOST_REQUIRE(length == bytes);
+  uint64_t learned = 0, longest = 0;
+  const auto forget = [&] {
+    const nic::DomainLock guard(pair.a->domain.get());
+    for (auto& t : pair.a->domain->route_to(pair.b->address())->translations) {
+      learned += t.entry != nullptr ? 1 : 0;
+      longest = std::max(longest, std::exchange(t, {}).length);
+    }
+  };
+  forget();
+  uint64_t there = 1;
+  for (uint64_t steps = 0; interrupted(
+           steps,
+           [&] {
+             (void)pair.a->ep->move_now(OpKind::read, reinterpret_cast<std::byte*>(&there), 8, pair.dest, 0,
+                                        pair.key());
+           },
+           [&] { length = uint64_t{1} << 60; });
+       steps += 8) {  // two reads of the length would be a call apart
+    length = bytes;
+    forget();
+  }
+  BOOST_TEST(learned > 0U);
+  BOOST_TEST(longest == bytes);
+}
+#endif
+
+BOOST_AUTO_TEST_CASE(test_region_bound_to_another_endpoint_while_disabled_refuses_the_first) {
+  Pair pair(pair_of(Path::direct));
+  const uint64_t word = 1;
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+  std::string why;
+  BOOST_REQUIRE(pair.region->disable(&why));
+  pair.region->bind_endpoint(*pair.b->extra_endpoint());
+  pair.region->enable();
+  BOOST_TEST(pair.write(&word, 8, 0).status == Status::wrong_endpoint);
 }
 
 BOOST_AUTO_TEST_CASE(test_access_reaches_the_endpoint_that_has_the_address_now) {
