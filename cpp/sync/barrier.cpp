@@ -124,8 +124,8 @@ class Barrier {
 
 Outcome step_barrier(const Object& object, Call& call, World& world) noexcept {
   Barrier barrier(object);
-  const auto broken = [&] {
-    call.value = barrier.broken() - 1;
+  const auto broken = [&](uint64_t by) {
+    call.value = by - 1;
     call.value2 = 0;
     return Outcome::broken;
   };
@@ -145,13 +145,14 @@ Outcome step_barrier(const Object& object, Call& call, World& world) noexcept {
           if (held(guard) && phase_of(barrier.state()) == phase) barrier.look(world, nullptr);
         }
         if (phase_of(barrier.state()) != phase) return barrier.passed(call);
-        return barrier.broken() == 0 ? Outcome::again : broken();
+        const uint64_t by = barrier.broken();  // once: reset() may come between two looks
+        return by == 0 ? Outcome::again : broken(by);
       }
       bool last;
       {
         Guard guard(*object.head, call, world);
         if (!held(guard)) return Outcome::busy;
-        if (barrier.broken() != 0) return broken();
+        if (const uint64_t by = barrier.broken(); by != 0) return broken(by);
         last = barrier.arrive(call);
       }
       if (!last) return Outcome::again;

@@ -6,6 +6,7 @@
 //   Killed while it writes:  the slot is still marked as being written, and get() steps over it: such a record is never
 //                            delivered.
 //   Killed while it reads:   the record is lost with the process that had taken it.
+#include <algorithm>
 #include <cstring>
 
 #include "sync/layout.hpp"
@@ -22,8 +23,8 @@ class Queue {
       : object_(object), body_(queue_of(object)), call_(call), world_(world) {}
 
   [[nodiscard]] uint64_t size() const noexcept {
-    const uint64_t n = body_.tail.load(std::memory_order_seq_cst) - body_.head.load(std::memory_order_seq_cst);
-    return n <= object_.n ? n : object_.n;
+    const uint64_t head = body_.head.load(std::memory_order_seq_cst);  // first: without the guard both may grow
+    return std::min(body_.tail.load(std::memory_order_seq_cst) - head, object_.n);
   }
 
   // The free slot at the tail. Requires the guard.

@@ -111,9 +111,10 @@ inline void ring(Bell& bell, int count = INT_MAX) noexcept {
     return;
   const uint32_t now = bell.fetch_add(2, std::memory_order_seq_cst) + 2;
   if (futex_wake(&bell, count) == 0) {
-    // Nobody sleeps. A thread that has just set the bit finds another value when it goes to sleep, and looks again.
+    // Nobody sleeps. A thread that has just set the bit finds another value when it goes to sleep, and looks again; or
+    // it has gone to sleep since, and is woken.
     uint32_t value = now;
-    bell.compare_exchange_strong(value, now & ~uint32_t{1}, std::memory_order_seq_cst);
+    if (bell.compare_exchange_strong(value, now & ~uint32_t{1}, std::memory_order_seq_cst)) futex_wake(&bell, INT_MAX);
   }
 }
 

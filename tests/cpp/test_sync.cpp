@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "fabric.hpp"
+#include "stepwise.hpp"
 #include "sync_objects.hpp"
 
 namespace {
@@ -493,6 +496,74 @@ BOOST_AUTO_TEST_CASE(test_threads_pass_records_of_all_lengths) {
     BOOST_TEST(sum == 3 * per_thread * (3 * per_thread - 1) / 2);
   }
 }
+
+#if defined(WEFT_TEST_STEPWISE)
+// A bell on which nobody sleeps, although its bit is set, and a thread that goes to sleep at this instant.
+BOOST_AUTO_TEST_CASE(test_sleeper_that_comes_while_a_bell_rings_is_woken_by_the_next_ring) {
+  for (uint64_t steps = 0, more = 1; more != 0; ++steps) {
+    Bell bell{1};
+    std::atomic<pid_t> sleeps{0};
+    std::atomic<bool> woken{false};
+    std::jthread sleeper;
+    const auto asleep = [&] {
+      std::ifstream status("/proc/self/task/" + std::to_string(sleeps) + "/stat");
+      std::string number, name, state;
+      return woken || (status >> number >> name >> state && state == "S");
+    };
+    more = test::interrupted(
+               steps, [&] { weft::sync::ring(bell); },
+               [&] {
+                 sleeper = std::jthread([&] {
+                   const uint32_t heard = listen(bell);
+                   sleeps = static_cast<pid_t>(::syscall(SYS_gettid));
+                   futex_wait(&bell, heard, 60'000'000'000);
+                   woken = true;
+                 });
+                 while (sleeps == 0 || !asleep()) sched_yield();
+               })
+               ? 1
+               : 0;
+    const bool rung = more == 0 || test::poll_until([&] { return woken.load(); }, [&] { weft::sync::ring(bell); },
+                                                    std::chrono::milliseconds(200));
+    if (!rung) futex_wake(&bell, 1);
+    BOOST_REQUIRE(rung);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(test_party_of_a_broken_barrier_finds_it_broken_or_reset) {
+  TestWorld world;
+  std::set<std::pair<uint64_t, uint64_t>> values;
+  for (uint64_t steps = 0;; ++steps) {
+    const Shared shared(Kind::barrier, 3);
+    Call call = run(shared, world, Op::wait).call;
+    (void)run(shared, world, Op::abort);
+    Outcome outcome{};
+    const bool more = test::interrupted(
+        steps, [&] { outcome = step(shared.object, call, world); }, [&] { (void)run(shared, world, Op::reset); });
+    if (outcome == Outcome::again) outcome = step(shared.object, call, world);
+    BOOST_TEST(outcome == Outcome::broken);
+    values.insert({call.value, call.value2});
+    if (!more) break;
+  }
+  // Aborted; or reset() has ended the wait.
+  BOOST_TEST((values == std::set<std::pair<uint64_t, uint64_t>>{{0, 0}, {0, 1}}));
+}
+
+BOOST_AUTO_TEST_CASE(test_look_at_a_queue_finds_no_more_than_it_has) {
+  TestWorld world;
+  const Shared shared(Kind::queue, 64, 16);
+  uint64_t size = 0;
+  for (uint64_t steps = 0; test::interrupted(
+           steps, [&] { size = run(shared, world, Op::look).call.value; },
+           [&] {
+             for (int i = 0; i < 5; ++i) (void)put(shared, world, "x");
+             for (int i = 0; i < 5; ++i) (void)get(shared, world);
+           });
+       ++steps) {
+    BOOST_TEST(size <= 5U);
+  }
+}
+#endif
 
 #if !defined(WEFT_TEST_NO_FORK)
 // Processes put and get without pause, and are killed at random instants: what arrives is whole, and nothing twice.
