@@ -1,14 +1,16 @@
-"""The gate in front of the Fabric Manager, as an ASGI application without a server."""
+"""The gate in front of the Fabric Manager, as an ASGI application without a server; how long its connections live."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from weft.fm import gate, server
 from weft.fm.gate import BODY_MAX, PUBLIC_MAX, Gate
 
 JOBS = {"token-of-a-job": "job"}
@@ -82,3 +84,50 @@ def test_body_has_as_many_bytes_as_are_allowed_and_not_one_more(path: str, most:
 @pytest.mark.parametrize("length", [b"-1", b"x", b"", b"1.5", b"9" * 5000])
 def test_length_that_is_no_number_is_refused(length: bytes) -> None:
     assert asked(length=length)[0] == 413
+
+
+def test_body_that_is_there_counts_when_the_gate_looks_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process may have been stopped since the headers came."""
+    monkeypatch.setattr(gate, "BODY_S", 0.0)
+    assert asked(pieces=(5, 6)) == (200, {"size": 11, "who": None})
+
+
+# ---- connections -----------------------------------------------------------------------------------------------------
+
+
+class Looks:
+    """A connection of the service whose looks come when a test says; `closed`: after as many seconds."""
+
+    def __init__(self) -> None:
+        self.connection = object.__new__(server._impatient())
+        self.connection.loop = self  # type: ignore[attr-defined]
+        self.connection.transport = self  # type: ignore[attr-defined]
+        self.connection.cycle = None  # type: ignore[attr-defined]
+        self.now, self.closed = 0.0, -1.0
+        self.connection._watch()  # type: ignore[attr-defined]
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.after, self.call = seconds, call
+
+    def close(self) -> None:
+        self.closed = self.now
+
+    def look(self) -> float:
+        self.now += self.after
+        self.call()
+        return self.closed
+
+
+def test_silent_connection_ends_after_the_limit() -> None:
+    one = Looks()
+    assert [one.look(), one.look()] == [-1.0, server.HEAD_S]
+
+
+def test_request_that_is_read_between_two_looks_keeps_its_connection() -> None:
+    """The process may have been stopped: then the first look is late, and the request waits to be read."""
+    one = Looks()
+    assert one.look() == -1.0
+    one.connection.cycle = SimpleNamespace(response_complete=False)  # type: ignore[attr-defined]
+    assert [one.look(), one.look()] == [-1.0, -1.0]
+    one.connection.cycle.response_complete = True  # type: ignore[attr-defined]
+    assert one.look() == one.now

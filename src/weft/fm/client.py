@@ -87,15 +87,8 @@ def create_multicast(
     """
     import json
 
-    missing = [
-        name
-        for name, text in (
-            ("FI_CXI_COLL_FABRIC_MGR_URL", url),
-            ("FI_CXI_COLL_MCAST_TOKEN", token),
-            ("FI_CXI_COLL_JOB_ID", job_id),
-        )
-        if not text
-    ]
+    needed = {"FI_CXI_COLL_FABRIC_MGR_URL": url, "FI_CXI_COLL_MCAST_TOKEN": token, "FI_CXI_COLL_JOB_ID": job_id}
+    missing = [name for name, text in needed.items() if not text]
     if missing:
         raise ManagerError(
             f"create: {', '.join(missing)} must be set\n"

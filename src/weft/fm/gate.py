@@ -122,11 +122,15 @@ class _Body:
     async def __call__(self) -> _Message:
         if not self._more:
             return await self._receive()
-        try:
-            message = await asyncio.wait_for(self._receive(), max(self._end - time.monotonic(), 0))
-        except (asyncio.TimeoutError, TimeoutError):  # two classes before Python 3.11
+        coming = asyncio.ensure_future(self._receive())
+        try:  # What has come counts, however late this process looks.
+            await asyncio.wait([coming], timeout=max(self._end - time.monotonic(), 0))
+        finally:
+            coming.cancel()
+        if not coming.done():
             self.fault = (408, f"the body did not come within {BODY_S:g} s")
-            raise _TooMuch from None
+            raise _TooMuch
+        message = coming.result()
         self._got += len(message.get("body", b""))
         if self._got > self._limit:
             self.fault = (413, f"the body is longer than {self._limit} bytes")

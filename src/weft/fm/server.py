@@ -442,7 +442,7 @@ def _impatient() -> type[asyncio.Protocol]:
     open_now: dict[Any, str] = {}  # the connections and their addresses, oldest first
 
     class Impatient(H11Protocol):
-        _seen: Any = None
+        _seen: Any = ()  # nothing has been looked at
 
         def connection_made(self, transport: Any) -> None:
             self._make_room(str((transport.get_extra_info("peername") or ("",))[0]))
@@ -468,9 +468,9 @@ def _impatient() -> type[asyncio.Protocol]:
             self.transport.abort()
 
         def _watch(self) -> None:
-            self._timer = self.loop.call_later(HEAD_S, self._look)
+            self._timer = self.loop.call_later(HEAD_S / 2, self._look)
 
-        def _look(self) -> None:
+        def _look(self) -> None:  # two looks end a connection: a process that was stopped reads between them
             cycle: Any = self.cycle  # the last request whose headers have come; None before the first
             if cycle is self._seen and (cycle is None or cycle.response_complete):
                 self.transport.close()
