@@ -1,7 +1,7 @@
 /* One member of a group whose members are processes of any language: PROVIDER MEMBERS ME [END]. It prints its address,
  * reads those of all members, and prints what it receives. tests/provider/member.py does the same in Python.
- * END: the last member waits to be killed: "join", while the others wait for it to join, or "reduce", while all are in a
- * group, in which the others reduce when they read a line. */
+ * END: the last member waits to be killed: "join", while the others wait for it to join, and close the group when they
+ * read a line, or "reduce", while all are in a group, in which the others reduce when they read a line. */
 #include "group.h"
 
 static void say(const char* what) {
@@ -9,11 +9,18 @@ static void say(const char* what) {
   while (me == members - 1) pause();
 }
 
+static void until_told(void) {
+  char line[8];
+  while (fgets(line, sizeof(line), stdin) != NULL && line[0] != 'g') {
+  }
+}
+
 static void joins_without_the_last(struct fid_av_set* set) {
   struct fid_mc* mc;
   if (me != members - 1) MUST(fi_join_collective(ep, FI_ADDR_NOTAVAIL, set, 0, &mc, &contexts[1]));
   say("joining");
   if (joined(mc) == 0) puts("a join without a member");
+  until_told();
   MUST(fi_close(&mc->fid));
 }
 
@@ -21,9 +28,7 @@ static void reduces_without_the_last(struct fid_av_set* set) {
   struct fid_mc* mc = join(set);
   int64_t in = 1, out = 77;
   say("in a group");
-  char line[8];
-  while (fgets(line, sizeof(line), stdin) != NULL && line[0] != 'g') {
-  }
+  until_told();
   POST(fi_allreduce(ep, &in, 1, NULL, &out, NULL, fi_mc_addr(mc), FI_INT64, FI_SUM, 0, &contexts[3]));
   int more = 0;
   long r = completed(&contexts[3], &more);

@@ -22,6 +22,7 @@
 struct common {
   char names[MEMBERS_MAX][NAME_BYTES];
   int named, arrived; /* atomic */
+  pid_t last;         /* the process that is to die */
 };
 static struct common* common;
 static int members, me;
