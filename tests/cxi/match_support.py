@@ -67,10 +67,19 @@ def until(done: Callable[[], bool], *nodes: Node) -> None:
         assert not patience.over
 
 
-def flood(sender: Node, receiver: Node, peer: int, count: int, *, length: int = 1000, first: int = 0) -> int:
-    """Sends `count` tagged messages without a receive, as far as the receiver takes them; returns how many were posted.
+def flood(
+    sender: Node,
+    receiver: Node,
+    peer: int,
+    count: int,
+    *,
+    length: int = 1000,
+    first: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """Sends `count` tagged messages without a receive, until all have arrived; returns how many were posted.
 
-    It ends when all have arrived, or when the sender has been stopped for good.
+    stopped: true when the receiver will take no more.
     """
     patience, sent, ended = Patience(WAIT_S), 0, 0
     while ended < count and not patience.over:
@@ -80,7 +89,7 @@ def flood(sender: Node, receiver: Node, peer: int, count: int, *, length: int = 
                 sent += 1
         ended += len(sender.cq.read())
         assert not receiver.cq.read()
-        if sender.ep.message_statistics().stopped_s > 0.3:
+        if stopped():
             break
     return sent
 

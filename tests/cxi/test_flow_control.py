@@ -473,7 +473,7 @@ def test_receiver_that_does_not_receive_is_reported_at_its_sender(
 ) -> None:
     match(msg_lossless=1)
     with talkers(OFLOW + 10) as (sender, receiver, peer):
-        flood(sender, receiver, peer, 30)
+        flood(sender, receiver, peer, 30, stopped=lambda: receiver.ep.message_statistics().pauses > 0)
         assert "at the peer: post receives" in said(caplog, (sender,), "stuck for")
         assert state(receiver) == "hardware"
 
