@@ -40,6 +40,8 @@ _BLOCK = re.compile(
 )
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
+_DASK = ".dask"  # its settings: a page does not show a warning that a worker takes seconds to end, on a busy machine
+
 # What runs in a terminal's process: a line of JSON in for each statement, a line of JSON out with its output.
 _DRIVER = """\
 import contextlib, io, json, sys, traceback
@@ -97,6 +99,8 @@ def run(page: Path, show: bool = False) -> int:
     """Run a page. Returns the number of blocks run (0: all need missing packages). Raises Mismatch with the line."""
     ran = 0
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        (Path(folder) / _DASK).mkdir()
+        (Path(folder) / _DASK / "quiet.yaml").write_text("logging: {distributed.nanny: error}\n", encoding="utf-8")
         terminals: dict[str, _Terminal] = {}
         for block in blocks(page.read_text(encoding="utf-8")):
             if any(importlib.util.find_spec(package) is None for package in block.needs):
@@ -204,6 +208,7 @@ def _environment(folder: str) -> dict[str, str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(filter(None, [source, kept.get("PYTHONPATH", "")])),
         "WEFT_CXI_REGISTRY": str(Path(folder) / "cxi"),
+        "DASK_CONFIG": str(Path(folder) / _DASK),
         "PYTHONWARNINGS": "default::ResourceWarning",
         "COLUMNS": "100",
     }
