@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,10 @@ import pytest
 import weft
 from weft import errors, share
 from weft.interop import peers
+from weft.interop import store as store_module
 from weft.interop.store import FileStore, attach_all
+
+LONG_S = 1000.0
 
 
 @pytest.fixture
@@ -105,9 +110,27 @@ def test_after_an_error_the_next_meeting_succeeds(store: FileStore, name: str) -
     assert everywhere(2, run) == [[0, 1], [0, 1]]
 
 
-def test_rank_that_does_not_come_is_named(store: FileStore, name: str) -> None:
+@pytest.fixture
+def until_met(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> FileStore:
+    """A store at which each rank's deadline is over as soon as the rank has got another rank's record."""
+    here = threading.local()
+
+    class Noting(FileStore):
+        def get(self, key: str) -> bytes:
+            value = super().get(key)
+            here.met = True
+            return value
+
+    def now() -> float:
+        return time.monotonic() + (2 * LONG_S if hasattr(here, "met") else 0)
+
+    monkeypatch.setattr(store_module, "time", SimpleNamespace(monotonic=now, sleep=time.sleep))
+    return Noting(store.folder)
+
+
+def test_rank_that_does_not_come_is_named(until_met: FileStore, name: str) -> None:
     def run(rank: int) -> Any:
-        return None if rank == 1 else attach_all(store, np.zeros(1), rank=rank, size=3, name=name, timeout=0.3)
+        return None if rank == 1 else attach_all(until_met, np.zeros(1), rank=rank, size=3, name=name, timeout=LONG_S)
 
     first, _, third = everywhere(3, run)
     reason = same([first, third])
@@ -127,9 +150,9 @@ def test_two_processes_of_one_rank_are_told_of_each_other(store: FileStore, name
         attach_all(Twice(store.folder), np.zeros(1), rank=0, size=2, name=name, timeout=0.3)
 
 
-def test_rank_that_counts_other_ranks_is_named(store: FileStore, name: str) -> None:
+def test_rank_that_counts_other_ranks_is_named(until_met: FileStore, name: str) -> None:
     def run(rank: int) -> Any:
-        return attach_all(store, np.zeros(1), rank=rank, size=2 + rank, name=name, timeout=0.3)
+        return attach_all(until_met, np.zeros(1), rank=rank, size=2 + rank, name=name, timeout=LONG_S)
 
     first, second = everywhere(2, run)
     assert isinstance(first, errors.InvalidArgument)

@@ -150,7 +150,7 @@ def test_notification_wakes_a_waiter_with_the_data(far: Owner, node: weft.Node) 
     t.notify(7, at=1, data=5)
     waiter.join(TIMEOUT_S)
     assert seen == [(1, 5)]
-    assert t.wait_until(1, 5, timeout=1) == 5
+    assert t.wait_until(1, 5, timeout=TIMEOUT_S) == 5
 
 
 def test_ticket_is_text(far: Owner, node: weft.Node) -> None:
@@ -251,7 +251,8 @@ def test_owner_that_is_killed_ends_calls_with_an_error(fabric: str) -> None:
     with Owner(f"real-killed-{os.getpid()}-{fabric[4:]}-") as owner:
         owner.tell(f"node = weft.open(fabric={fabric!r})")
         owner.tell("s = node.share(np.arange(5.0), prefix + 'a')")
-        with weft.open(fabric=fabric, timeout=3) as node:
+        # Over shm nobody tells of the end: the error comes with the timeout.
+        with weft.open(fabric=fabric, timeout=TIMEOUT_S if fabric == "ofi:tcp" else 3) as node:
             t = node.attach(owner.prefix + "a")
             assert t[4] == 4
             owner.kill()
@@ -271,6 +272,7 @@ def test_owner_that_is_stopped_is_reported_in_time(fabric: str) -> None:
                     t[0]
             finally:
                 owner.go_on()
+            node.timeout = TIMEOUT_S
             assert t[4] == 4  # on a new lane
 
 
@@ -280,7 +282,7 @@ def test_closed_share_is_not_reached_and_the_next_has_another_key(far: Owner, no
     assert t[0] == 1
     far.tell("one.close()")
     far.tell("two = node.share(np.full(3, 2.0), prefix + 'two')")
-    with weft.open(fabric="ofi:tcp", timeout=5) as other:
+    with weft.open(fabric="ofi:tcp", timeout=TIMEOUT_S) as other:
         late = other.attach(far.prefix + "two")
         assert late[0] == 2
     assert late.ticket.key != t.ticket.key

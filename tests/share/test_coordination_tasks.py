@@ -111,7 +111,7 @@ def test_item_whose_reading_ends_early_is_the_next_one_again(
                 await queue.aget()
         while queue.qsize() != len(items):  # the item goes back in a task of its own
             await asyncio.sleep(0)
-        return [await queue.aget(timeout=5) for _ in items]
+        return [await queue.aget(timeout=60) for _ in items]
 
     assert asyncio.run(run()) == items
     assert queue.qsize() == 0

@@ -148,7 +148,7 @@ def test_collected_server_closes_its_sockets_without_a_warning(name: Any) -> Non
         gc.collect()
     of_names = [text for w in found if any(mark in (text := str(w.message)) for mark in (n, "family=1,", "AF_UNIX"))]
     assert of_names == []
-    patience = Patience(5)  # the server's thread may drop the last reference
+    patience = Patience(60)  # the server's thread may drop the last reference
     while n in weft.Node.names() and patience.left() > 0:
         time.sleep(0.001)
     assert n not in weft.Node.names()
