@@ -438,8 +438,7 @@ BOOST_AUTO_TEST_CASE(test_shm_stopped_peer_leaves_staging_memory_to_others) {
     BOOST_TEST(post(*a.ep, write_of(to_stopped, data.data(), 60'000, 0, 1, 7)).refusal == Refusal::none);
   for (int i = 0; i < 20; ++i) {
     BOOST_TEST(post(*a.ep, write_of(to_live, data.data(), 60'000, 0, 1, 8)).refusal == Refusal::none);
-    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { drive(false); },
-                                  std::chrono::seconds(10)));
+    BOOST_TEST_REQUIRE(poll_until([&] { return (c = try_completion(a)).has_value(); }, [&] { drive(false); }));
     BOOST_TEST(c->entry.context == 8U);
   }
   size_t done = 0;
@@ -477,8 +476,7 @@ BOOST_AUTO_TEST_CASE(test_reader_that_does_not_read_holds_up_no_other_reader) {
                                   [&] {
                                     live.progress();
                                     owner.progress();
-                                  },
-                                  std::chrono::seconds(10)));
+                                  }));
     BOOST_TEST(c->error == 0, c->text);
   }
   size_t done = 0;

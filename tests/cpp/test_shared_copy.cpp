@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(test_receive_of_a_sender_that_is_lost_with_its_part_fails) 
 }
 
 BOOST_AUTO_TEST_CASE(test_endpoint_that_closes_waits_for_the_part_that_the_sender_has_taken) {
-  Copying copying;
+  Copying copying(kLong, uint64_t{1'000'000'000'000});
   const CopyShare::Part part = copying.take();
   copying.settle();
   copying.join();

@@ -22,7 +22,8 @@ from weft import _process, fi
 pytestmark = pytest.mark.procs
 
 SECRET = "of the tests, for two hosts"
-TIMEOUT_S = "1"
+PATIENT_S = "30"
+QUICK = {"WEFT_TCP_TIMEOUT": "1"}  # where a host is lost: a busy machine may lose it too
 # How a lost host ends an operation; a lost process is a reset.
 LOST = {fi.ETIMEDOUT, fi.EHOSTUNREACH}
 NBYTES = 1 << 20
@@ -39,7 +40,7 @@ def settings(wire: Wire, host: str, **more: str) -> dict[str, str]:
     return {
         "WEFT_LISTEN": f"tcp://{wire.ip[host]}:0",
         "WEFT_SECRET": SECRET,
-        "WEFT_TCP_TIMEOUT": TIMEOUT_S,
+        "WEFT_TCP_TIMEOUT": PATIENT_S,
         **more,
     }
 
@@ -91,6 +92,14 @@ def tcp_log(world: World) -> list[str]:
 
 def paths(world: World) -> list[Any]:
     return [p["path"] for p in _process.nic().peers() if not p["same_process"]]
+
+
+def reach(one: Child) -> None:
+    """Write to the peer, again if a busy machine has taken its host for lost."""
+    limit = patience.Patience(CALL_S)
+    while (found := one.call(write)) != 0:
+        assert found[0] in LOST | {fi.ECONNRESET}, found
+        assert not limit.over
 
 
 def exposed(one: Child) -> str:
@@ -179,7 +188,7 @@ def test_an_endpoint_is_named_by_host_and_port_alone(wire: Wire, family: int) ->
 @pytest.mark.parametrize("name", ["write_moves_bytes_and_nothing_else", "large_transfers_arrive_whole"])
 def test_facts_hold_on_a_bad_wire(wire: Wire, rule: dict[str, float], name: str) -> None:
     wire.behave(**rule)
-    with child(wire, "a", WEFT_LISTEN="tcp://0.0.0.0:0", WEFT_TCP_TIMEOUT="20") as a:
+    with child(wire, "a", WEFT_LISTEN="tcp://0.0.0.0:0") as a:
         a.call(check_fact, name, wire.inside("b"), timeout=4 * CALL_S)
 
 
@@ -205,10 +214,10 @@ def test_killed_process_is_a_reset_and_affects_no_other_peer(wire: Wire) -> None
 
 @pytest.mark.parametrize("how", ["partition", "cable"])
 def test_a_lost_host_is_noticed_and_found_again(wire: Wire, how: str) -> None:
-    with child(wire, "a") as a, child(wire, "b") as b:
+    with child(wire, "a", **QUICK) as a, child(wire, "b", **QUICK) as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
-        assert b.call(write) == 0
+        reach(b)
         if how == "partition":
             wire.behave(loss=1)
         else:
@@ -223,37 +232,37 @@ def test_a_lost_host_is_noticed_and_found_again(wire: Wire, how: str) -> None:
             wire.behave()
         else:
             wire.link("a", up=True)
-        deadline = time.monotonic() + CALL_S
+        limit = patience.Patience(CALL_S)
         while (found := b.call(write, 8, 9)) != 0:
             assert found[0] in LOST | {fi.ECONNRESET}, found
-            assert time.monotonic() < deadline
+            assert not limit.over
         assert a.call(peer.contents, "r", 0, 8) == b"\t" * 8
 
 
 def test_an_idle_lost_host_is_noticed_without_an_operation(wire: Wire) -> None:
     """Packets of the link's own tell: no operation is under way when the wire is cut."""
-    with child(wire, "a") as a, child(wire, "b") as b:
+    with child(wire, "a", **QUICK) as a, child(wire, "b", **QUICK) as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
-        assert b.call(write) == 0
+        reach(b)
         wire.behave(loss=1)
-        deadline = time.monotonic() + CALL_S
+        limit = patience.Patience(CALL_S)
         while not (b.call(statistics)["lost"] and a.call(statistics)["lost"]):
-            assert time.monotonic() < deadline, (b.call(tcp_log), a.call(tcp_log))
+            assert not limit.over, (b.call(tcp_log), a.call(tcp_log))
             time.sleep(0.05)
         assert not b.call(paths)
 
 
 def test_stopped_process_without_due_data_is_not_lost(wire: Wire) -> None:
-    with child(wire, "a") as a, child(wire, "b") as b:
+    timeout = {"WEFT_TCP_TIMEOUT": "2"}  # the kernels answer, and the wire, which is a process
+    with child(wire, "a", **timeout) as a, child(wire, "b", **timeout) as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
         assert b.call(write) == 0
         a.kill(signal.SIGSTOP)
-        pings = 0
-        deadline = time.monotonic() + CALL_S
+        pings, limit = 0, patience.Patience(CALL_S)
         before = b.call(statistics)["engine_wakes"]
-        while pings < 12 and time.monotonic() < deadline:  # three times the timeout, counted by the timer of the link
+        while pings < 12 and not limit.over:  # three times the timeout, counted by the timer of the link
             pings = b.call(statistics)["engine_wakes"] - before
             time.sleep(0.05)
         a.kill(signal.SIGCONT)
@@ -262,17 +271,15 @@ def test_stopped_process_without_due_data_is_not_lost(wire: Wire) -> None:
 
 
 def test_a_stalled_process_ends_large_transfers_in_time(wire: Wire) -> None:
-    with child(wire, "a") as a, child(wire, "b") as b:
+    with child(wire, "a", **QUICK) as a, child(wire, "b", **QUICK) as b:
         b.call(peer.open_side)
         b.call(insert, exposed(a))
-        assert b.call(write) == 0
+        reach(b)
         a.kill(signal.SIGSTOP)
         b.call(begin_writing)
         assert b.call(endings, 64) <= LOST
         a.kill(signal.SIGCONT)
-        deadline = time.monotonic() + CALL_S
-        while b.call(write) != 0:
-            assert time.monotonic() < deadline
+        reach(b)
 
 
 def test_hosts_that_cannot_be_reached_say_so(wire: Wire) -> None:
