@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests import patience
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 
 from weft import cxi, errors
 from weft.providers.cxi import fabrics, hosts
@@ -74,6 +74,7 @@ def settings(wire: Wire, host: str, folder: Path) -> dict[str, str]:
     return {
         "WEFT_LISTEN": f"tcp://{wire.ip[host]}:{PORT}",
         "WEFT_SECRET": SECRET,
+        **PATIENT,
         "WEFT_CXI_HOSTS": ",".join(f"{NIC[h]:#x}={wire.ip[h]}:{PORT}" for h in "ab"),
         "WEFT_CXI_REGISTRY": str(folder / host),
         "PYTHONPATH": ":".join(sys.path),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.interop import ranks
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 
 pytestmark = pytest.mark.procs
 
@@ -32,7 +32,7 @@ def run(wire: Wire, program: str, folder: Path) -> list[ranks.Ended]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "WEFT_SECRET": "sixteen bytes and more", "HOST": wire.ip[host]},
+                env={**os.environ, **PATIENT, "WEFT_SECRET": "sixteen bytes and more", "HOST": wire.ip[host]},
             )
             for rank, host in enumerate("aab")
         ]

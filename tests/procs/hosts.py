@@ -20,8 +20,10 @@ import pytest
 from tests import patience
 from tests.procs.children import ROOT
 
-__all__ = ["Wire"]
+__all__ = ["PATIENT", "Wire"]
 
+PATIENT = {"WEFT_TCP_TIMEOUT": "60"}
+"""A busy machine loses no host: the variable of tests that are not about a loss."""
 _ids = iter(range(1 << 16))
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests import patience
 from tests.procs import facts, peer
 from tests.procs.children import CALL_S, Child
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 from tests.procs.peer import World
 
 from weft import _process, fi
@@ -22,7 +22,6 @@ from weft import _process, fi
 pytestmark = pytest.mark.procs
 
 SECRET = "of the tests, for two hosts"
-PATIENT_S = "30"
 QUICK = {"WEFT_TCP_TIMEOUT": "1"}  # where a host is lost: a busy machine may lose it too
 # How a lost host ends an operation; a lost process is a reset.
 LOST = {fi.ETIMEDOUT, fi.EHOSTUNREACH}
@@ -40,7 +39,7 @@ def settings(wire: Wire, host: str, **more: str) -> dict[str, str]:
     return {
         "WEFT_LISTEN": f"tcp://{wire.ip[host]}:0",
         "WEFT_SECRET": SECRET,
-        "WEFT_TCP_TIMEOUT": PATIENT_S,
+        **PATIENT,
         **more,
     }
 

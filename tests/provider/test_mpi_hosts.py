@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests import patience
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 from tests.provider import clients, support
 from tests.provider.test_mpi import ALL, WITHOUT_WINDOWS
 
@@ -90,11 +90,10 @@ class Job:
         for host in "ab":
             run = self.folder / host
             run.mkdir(mode=0o700, exist_ok=True)
-            # A rank that gets no processor for seconds is not lost.
             of_host = {
                 "XDG_RUNTIME_DIR": str(run),
                 "WEFT_SECRET": SECRET,
-                "WEFT_TCP_TIMEOUT": "60",
+                **PATIENT,
                 **more.get(host, {}),
             }
             exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in of_host.items())

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests import patience
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 from tests.provider import support
 
 SECRET = "one secret of two hosts, long enough"
@@ -32,7 +32,7 @@ def environment(wire: Wire, host: str, folder: Path, provider: str, process: int
         WEFT_CXI_REGISTRY=str(run / "registry"),
         FI_LOG_LEVEL="warn",
         **({"WEFT_CXI_HOSTS": hosts, "FI_CXI_DEVICE_NAME": device} if provider == "cxi" else {}),
-        **{"WEFT_SECRET": SECRET, "WEFT_LISTEN": f"tcp://{wire.ip[host]}:{PORT + process}"} | more,
+        **PATIENT | {"WEFT_SECRET": SECRET, "WEFT_LISTEN": f"tcp://{wire.ip[host]}:{PORT + process}"} | more,
     )
     env = {name: value for name, value in env.items() if value}
     if provider == "cxi":

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests import patience
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 
 from weft.tools._hosts import HostTarget
 from weft.tools._text import UsageError
@@ -35,7 +35,7 @@ def wire(seed: int) -> Iterator[Wire]:
 def connect(wire: Wire, secret: str, *options: str, port: int = 7000) -> subprocess.CompletedProcess[str]:
     return patience.run(
         [*wire.inside("b"), *COMMAND, "--connect", f"{wire.ip['a']}:{port}", *options],
-        env={**os.environ, "WEFT_SECRET": secret},
+        env={**os.environ, **PATIENT, "WEFT_SECRET": secret},
         timeout=90,
     )
 
@@ -43,7 +43,7 @@ def connect(wire: Wire, secret: str, *options: str, port: int = 7000) -> subproc
 def test_two_hosts_measure_beside_a_bare_socket(wire: Wire) -> None:
     server = subprocess.Popen(
         [*wire.inside("a"), *COMMAND, "--server", "--listen", "tcp://0.0.0.0:7000"],
-        env={**os.environ, "WEFT_SECRET": SECRET},
+        env={**os.environ, **PATIENT, "WEFT_SECRET": SECRET},
         stdout=subprocess.PIPE,
         text=True,
     )

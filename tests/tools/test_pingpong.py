@@ -18,7 +18,7 @@ import pytest
 from tests import patience
 from tests.patience import communicate
 from tests.ports import free_port
-from tests.procs.hosts import Wire
+from tests.procs.hosts import PATIENT, Wire
 
 from weft import fi
 from weft.tools import _pingpong, pingpong
@@ -297,7 +297,7 @@ def between(wire: Wire, options: list[str], env: dict[str, dict[str, str]]) -> t
 @pytest.mark.parametrize("kind", ["-e rdm", "-e msg"])
 def test_two_hosts_by_the_tcp_link(wire: Wire, kind: str) -> None:
     options = [*kind.split(), "-c", "-I", "5", "-m", "tagged"]
-    env = {"WEFT_SECRET": SECRET}
+    env = {"WEFT_SECRET": SECRET, **PATIENT}
     (code, out, err), (server_code, _, server_err) = between(wire, options, {"a": env, "b": env})
     assert (code, err) == (0, ""), server_err
     assert server_code == 0
@@ -318,6 +318,7 @@ def test_two_hosts_with_the_cxi_provider(wire: Wire, tmp_path: Path) -> None:
     places = ",".join(f"{NIC[h]:#x}={wire.ip[h]}:7411" for h in "ab")
     env = {
         h: {
+            **PATIENT,
             "WEFT_LISTEN": f"tcp://{wire.ip[h]}:7411",
             "WEFT_SECRET": SECRET,
             "WEFT_CXI_HOSTS": places,
@@ -336,7 +337,7 @@ def test_two_hosts_with_the_cxi_provider(wire: Wire, tmp_path: Path) -> None:
 
 
 def test_cxi_provider_between_hosts_without_a_list_of_nics_is_told(wire: Wire) -> None:
-    env = {"WEFT_SECRET": SECRET}
+    env = {"WEFT_SECRET": SECRET, **PATIENT}
     (code, _, err), (server_code, _, server_err) = between(wire, ["-p", "cxi"], {"a": env, "b": env})
     assert code != 0
     assert server_code != 0
