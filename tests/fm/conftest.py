@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.fm.scripted import whole_message
 
-from weft.fm import server
+from weft.fm import client, server
 from weft.fm.store import Limits, Store
 
 TOKEN = "administrator"
@@ -90,3 +90,9 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
         server.running(server.application(store, [TOKEN]), server.listen("127.0.0.1", 0)) as url,
     ):
         yield Manager(url, store)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of this process waits for a busy machine, where the test does not set the limit of an exchange."""
+    monkeypatch.setattr(client, "LIMIT_S", 60.0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import Patience
 from tests.procs import peer
 from tests.procs.children import CALL_S, Child, run
 from tests.procs.peer import RW, Side, World
@@ -23,6 +24,7 @@ from weft import fi
 pytestmark = pytest.mark.procs
 
 NBYTES = 1 << 20
+MET, LEAST = 6, 100
 PATHS = {
     "direct": {},
     "foreign": {},
@@ -75,12 +77,15 @@ def hammer(world: World, name: str, key: int) -> dict[int, int]:
 
 
 def close_and_reuse(world: World, rounds: int, foreign: bool, seed: int) -> int:
-    """Open a region, let the peer write for a random while, close it, use the memory for something else, look at it."""
+    """Open a region, let the peer write for a random while, close it, use the memory for something else, look at it.
+
+    More rounds than that, until the peer has written in `MET` of them: on a busy machine it seldom comes to write.
+    """
     side = world.side
     rng = random.Random(seed)
     memory = peer.memory(side, NBYTES, foreign)
-    written = 0
-    for number in range(rounds):
+    number, written, limit = 0, 0, Patience(CALL_S / 2)
+    while number < rounds or (written < MET and not limit.over):
         memory[:] = 0
         mr = side.domain.mr_reg(memory, RW, requested_key=4)
         end = time.monotonic() + rng.uniform(0, 0.01)
@@ -95,6 +100,7 @@ def close_and_reuse(world: World, rounds: int, foreign: bool, seed: int) -> int:
             peer.progress()
             time.sleep(0.0002)
         assert (memory == pattern).all(), f"round {number}: written after close, {int((memory != pattern).sum())} B"
+        number += 1
     return written
 
 
@@ -111,10 +117,10 @@ def test_mr_close_under_traffic_keeps_late_writes_out(path: str, engine: str, rn
         writer.start(stop)
         endings = call.result()
         writer.receive("stop", CALL_S)
-    print(f"{path} {engine}: {endings}, the peer came through in {written} of 60 rounds")
+    print(f"{path} {engine}: {endings}, the peer came through in {written} rounds")
     assert set(endings) <= {0, fi.EKEYREJECTED, fi.EACCES}, endings
     assert endings.get(fi.EKEYREJECTED)
-    assert written > 5, "the traffic never met an open region: nothing was tested"
+    assert written >= MET, "the traffic never met an open region: nothing was tested"
 
 
 def churn(world: World, what: str, count: int, seed: int, address: str) -> None:
@@ -261,6 +267,9 @@ def in_threads(world: World, seed: int, seconds: float) -> dict[str, int]:
     for thread in threads:
         thread.start()
     over.wait(seconds)
+    limit = Patience(CALL_S / 2)  # a busy machine comes to less in that time
+    while not wrong and not limit.over and (outcomes.get("ok", 0) <= LEAST or not outcomes.get("BadState")):
+        over.wait(0.05)
     over.set()
     for thread in threads:
         thread.join(CALL_S / 2)
@@ -275,7 +284,7 @@ def test_close_under_threads_never_crashes(settings: dict[str, str], rng: random
     with Child(**settings) as child:
         outcomes = child.call(in_threads, rng.getrandbits(32), 4.0)
     print(outcomes)
-    assert outcomes["ok"] > 100
+    assert outcomes["ok"] > LEAST
     assert outcomes.get("BadState"), "nothing was ever used after it was closed: nothing was tested"
 
 

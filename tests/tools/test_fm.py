@@ -21,7 +21,7 @@ from tests import patience
 from tests.patience import Patience
 from tests.tools.conftest import Command
 
-from weft.fm import create_multicast, delete_multicast
+from weft.fm import client, create_multicast, delete_multicast
 from weft.fm.store import Store
 from weft.providers.cxi import device
 
@@ -35,6 +35,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         if name.startswith(("FI_CXI_", "SLINGSHOT_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("WEFT_CXI_REGISTRY", str(tmp_path / "cxi"))
+    monkeypatch.setattr(client, "LIMIT_S", 60.0)
     return tmp_path / "cxi"
 
 
