@@ -86,7 +86,7 @@ CASES = {
     "memory/test_rocr.py": [("test_rocr_memory_is_reached", r"0-1|1-0|-1", "every device from every device")],
     "meta/test_conformance.py": [("test_parallel_run_writes", "", "a run of its own in processes")],
     "meta/test_light_import.py": [("test_missing_package_of_an_extra", "^rich", "the doctor's command without rich")],
-    "meta/test_patience.py": [("test_tests_wait_for_programs", "", "reads all tests")],
+    "meta/test_patience.py": [("test_tests_wait_with", "", "reads all tests")],
     "meta/test_readme.py": [("test_readme_shows_the_real_output", "", "runs what README shows")],
     "meta/test_types.py": [("test_type_checker_", "pyright", "a second type checker")],
     "procs/test_connect.py": [("test_connect_", r"manual", "without an engine too")],

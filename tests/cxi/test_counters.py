@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.fi.support import Node, opened
+from tests.patience import Patience
 
 from weft import fi
 from weft.fi import registry
@@ -65,9 +66,9 @@ def ops_of(cntr: fi.Counter) -> cxi.CntrOps:
 
 
 def until(done: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = Patience(30)
     while not done():
-        assert time.monotonic() < deadline
+        assert not deadline.over
         time.sleep(0.001)
 
 

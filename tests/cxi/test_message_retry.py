@@ -6,13 +6,13 @@ Nothing here is timed: frames are counted while both sides make progress and the
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from tests.cxi.support import opened
 from tests.fi.support import WATCHDOG_S, Node
+from tests.patience import Patience
 
 from weft import fi
 from weft.providers.cxi import messages
@@ -47,12 +47,12 @@ def stopped(delay_us: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[No
 def drain(sender: Node, receiver: Node, posted: int) -> None:
     """Every message arrives, in order, when receives are posted."""
     room = np.zeros(LENGTH, np.uint8)
-    deadline = time.monotonic() + WATCHDOG_S
+    deadline = Patience(WATCHDOG_S)
     for i in range(posted):
         receiver.ep.trecv(room, tag=1)
         while not receiver.cq.read():
             sender.cq.read()
-            assert time.monotonic() < deadline, f"{i} of {posted} messages came"
+            assert not deadline.over, f"{i} of {posted} messages came"
         assert (room == i % 251).all()
 
 
@@ -60,10 +60,10 @@ def drain(sender: Node, receiver: Node, posted: int) -> None:
 def test_long_delay_keeps_a_stopped_sender_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The receiver's message, which is not lost here, ends the wait before its time."""
     with stopped(HOUR_HALF_US, monkeypatch) as (sender, receiver, posted):
-        deadline = time.monotonic() + WATCHDOG_S
+        deadline = Patience(WATCHDOG_S)
         before, after = -1, frames(sender)
         while before != after:  # until the answers that were under way have come
-            assert time.monotonic() < deadline, "the sender is never silent"
+            assert not deadline.over, "the sender is never silent"
             for _ in range(ROUNDS):
                 sender.cq.read()
             before, after = after, frames(sender)
@@ -75,8 +75,8 @@ def test_long_delay_keeps_a_stopped_sender_silent(monkeypatch: pytest.MonkeyPatc
 def test_sender_asks_again_after_the_delay(monkeypatch: pytest.MonkeyPatch, delay_us: int) -> None:
     with stopped(delay_us, monkeypatch) as (sender, receiver, posted):
         before = frames(sender)
-        deadline = time.monotonic() + WATCHDOG_S
+        deadline = Patience(WATCHDOG_S)
         while frames(sender) < before + 40:
             sender.cq.read()
-            assert time.monotonic() < deadline
+            assert not deadline.over
         drain(sender, receiver, posted)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.cxi.support import CAPS, RW, opened, register
 from tests.fi.support import Node
+from tests.patience import Patience
 
 from weft import cxi, fi
 
@@ -287,9 +288,9 @@ def test_everything_arrives_although_nobody_calls(monkeypatch: pytest.MonkeyPatc
         with ends(monkeypatch, seed) as at:
             for n in range(20):
                 at.node.ep.inject_write(np.array([n + 1], np.uint64), at.node.me, 8 * n, STANDARD)
-            deadline = time.monotonic() + 30
+            deadline = Patience(30)
             while not at.memory[:20].all():
-                assert time.monotonic() < deadline, at.memory[:20]
+                assert not deadline.over, at.memory[:20]
                 time.sleep(0.001)
             assert at.memory[:20].tolist() == list(range(1, 21))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from tests.fi.support import PROVIDER
+from tests.patience import Patience
 
 from weft import fi
 
@@ -102,9 +103,9 @@ def members(count: int, provider: str = "", **more: Any) -> Iterator[list[Member
 
 def until(done: Callable[[], Any], what: str = "") -> Any:
     """The first true result of `done`."""
-    end = time.monotonic() + WATCHDOG_S
+    end = Patience(WATCHDOG_S)
     while not (result := done()):
-        assert time.monotonic() < end, f"nothing within {WATCHDOG_S:g} s: {what}"
+        assert not end.over, f"nothing within {WATCHDOG_S:g} s: {what}"
         time.sleep(0)
     return result
 

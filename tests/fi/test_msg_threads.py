@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from tests.cxi.support import opened as opened_cxi
 from tests.fi.support import WATCHDOG_S, Node, opened
+from tests.patience import Patience
 
 from weft import fi
 
@@ -68,7 +68,7 @@ def test_threads_send_and_receive_on_two_endpoints(ends: Pair) -> None:
     sent, taken = [0], [0]
     found: dict[int, dict[int, int]] = {tag: {} for tag in range(SENDERS)}  # number of the receive -> of the message
     posted = [0] * SENDERS
-    deadline = time.monotonic() + WATCHDOG_S
+    deadline = Patience(WATCHDOG_S)
 
     def read_sends() -> None:
         done = len(sender.cq.read())
@@ -80,18 +80,18 @@ def test_threads_send_and_receive_on_two_endpoints(ends: Pair) -> None:
             data = np.full(length_of(tag, number), number % 251, np.uint8)
             data[:4].view(np.uint32)[0] = number
             while True:
-                assert time.monotonic() < deadline
+                assert not deadline.over
                 with contextlib.suppress(fi.Again):
                     sender.ep.tsend(data, None, peer, tag)
                     break
                 read_sends()
         while sent[0] < total:
             read_sends()
-            assert time.monotonic() < deadline, sent
+            assert not deadline.over, sent
 
     def receive_all() -> None:
         while taken[0] < total:
-            assert time.monotonic() < deadline, taken
+            assert not deadline.over, taken
             with lock:  # the receives of one tag are numbered in the order of posting
                 for tag in range(SENDERS):
                     if posted[tag] < COUNT and posted[tag] - len(found[tag]) < 16:
@@ -120,7 +120,7 @@ def test_endpoints_and_domains_close_while_messages_of_others_flow(ends: Pair) -
     peer = sender.av.insert(receiver.name)
     data = np.arange(20_000, dtype=np.uint8)
     gone = threading.Event()
-    deadline = time.monotonic() + WATCHDOG_S
+    deadline = Patience(WATCHDOG_S)
 
     def come_and_go() -> None:
         try:
@@ -143,7 +143,7 @@ def test_endpoints_and_domains_close_while_messages_of_others_flow(ends: Pair) -
             sender.ep.tsend(data[:length], None, peer, number)
             received = sent = 0
             while not (received and sent):
-                assert time.monotonic() < deadline, number
+                assert not deadline.over, number
                 received += len(receiver.cq.read())
                 sent += len(sender.cq.read())
             assert (received, sent) == (1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +32,20 @@ def bare(tree: ast.AST) -> list[str]:
     return found
 
 
-def test_tests_wait_for_programs_with_patience() -> None:
+def timed(tree: ast.AST) -> list[str]:
+    """Assertions that the clock has not come to an instant."""
+    return [
+        f"{node.lineno}: {ast.unparse(part)}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+        for part in ast.walk(node.test)
+        if isinstance(part, ast.Compare) and re.match(r"time\.\w+\(\) <", ast.unparse(part))
+    ]
+
+
+def test_tests_wait_with_patience() -> None:
     found = {
-        str(path.relative_to(TESTS)): bare(ast.parse(path.read_text()))
+        str(path.relative_to(TESTS)): bare(tree := ast.parse(path.read_text())) + timed(tree)
         for path in sorted(TESTS.rglob("*.py"))
         if path != OURS
     }
@@ -43,6 +55,8 @@ def test_tests_wait_for_programs_with_patience() -> None:
 def test_bare_limits_are_found() -> None:
     text = "subprocess.run(['a'], timeout=5)\nself.process.wait(timeout=5)\nchild.communicate(timeout=WATCHDOG_S)"
     assert len(bare(ast.parse(text))) == 3
+    text = "while not done():\n    assert time.monotonic() < deadline, 'hangs'\nassert time.monotonic() - begun >= 0.12"
+    assert len(timed(ast.parse(text))) == 1
 
 
 def test_run_ends_a_program_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

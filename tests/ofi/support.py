@@ -12,12 +12,12 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests import patience
+from tests.patience import Patience
 
 from weft import fi
 from weft.providers.ofi import library as ofi_library
@@ -129,10 +129,10 @@ def drain(*nodes: Node) -> None:
 
 def until(done: Callable[[], bool], *nodes: Node) -> None:
     """Drain the queues until `done()`."""
-    end = time.monotonic() + WATCHDOG_S
+    end = Patience(WATCHDOG_S)
     while not done():
         drain(*nodes)
-        assert time.monotonic() < end, [node.seen for node in nodes]
+        assert not end.over, [node.seen for node in nodes]
 
 
 def finish(node: Node, count: int, *others: Node) -> list[Any]:
@@ -144,14 +144,14 @@ def finish(node: Node, count: int, *others: Node) -> list[Any]:
 
 def post(call: Callable[[], Any], *nodes: Node) -> None:
     """Make a call, and again while the provider has no room, or is connecting."""
-    end = time.monotonic() + WATCHDOG_S
+    end = Patience(WATCHDOG_S)
     while True:
         try:
             call()
             return
         except fi.Again:
             drain(*nodes)
-            assert time.monotonic() < end
+            assert not end.over
 
 
 def counter(node: Node) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.ofi.support import CAPS, offer, pair
+from tests.patience import Patience
 
 from weft import fi
 
@@ -19,8 +19,8 @@ PROVIDER = "ofi:tcp"
 
 def event(eq: Any, expected: int, *others: Any) -> Any:
     """The next event, while other queues make progress."""
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
+    end = Patience(30)
+    while not end.over:
         found = eq.read()
         if found is not None:
             assert found[0] == expected, found
@@ -70,8 +70,8 @@ def test_connect_transfer_shutdown() -> None:
         theirs.recv(room, context="got")
         mine.send(b"hello", context="sent")
         seen: list[Any] = []
-        end = time.monotonic() + 30
-        while len(seen) < 2 and time.monotonic() < end:
+        end = Patience(30)
+        while len(seen) < 2 and not end.over:
             seen += [*my_cq.read(), *their_cq.read()]
         assert {entry.op_context for entry in seen} == {"got", "sent"}
         assert room == b"hello"
@@ -126,8 +126,8 @@ def test_endpoint_that_is_not_connected_sends_nothing(call: str) -> None:
             event(eq, fi.EqEvent.CONNECTED, my_cq, their_cq)
         theirs.send(b"!")
         seen: list[Any] = []
-        end = time.monotonic() + 30
-        while not seen and time.monotonic() < end:
+        end = Patience(30)
+        while not seen and not end.over:
             their_cq.read()
             seen += my_cq.read()
         assert seen[0].op_context == "got"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import select
 import threading
-import time
 from typing import Any
 
 import pytest
 from tests.ofi.support import drain, pair, post, run_program, until
+from tests.patience import Patience
 
 from weft import fi
 
@@ -30,8 +30,8 @@ def test_sread_returns_completions(provider: str) -> None:
         to = a.to(b)
         post(lambda: a.ep.send(b"data", dest_addr=to), a, b)
         found: list[Any] = []
-        end = time.monotonic() + 30
-        while not found and time.monotonic() < end:
+        end = Patience(30)
+        while not found and not end.over:
             drain(a)
             try:
                 found = b.cq.sread(timeout=0.05)
@@ -96,8 +96,8 @@ def test_descriptor_tells_of_completions() -> None:
         post(lambda: a.ep.send(b"data", dest_addr=to), a, b)
         assert b.cq.fd >= 0
         assert b.cq.control(fi.GETWAIT) == b.cq.fd
-        end = time.monotonic() + 30
-        while not b.seen and time.monotonic() < end:
+        end = Patience(30)
+        while not b.seen and not end.over:
             if b.cq.trywait() and a.cq.trywait():
                 select.select([b.cq.fd, a.cq.fd], [], [], 1.0)
             drain(a, b)

@@ -6,7 +6,6 @@ It reports deferred work to counters alone, and has no FI_CANCEL_WORK and no FI_
 from __future__ import annotations
 
 import gc
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.ofi.support import CAPS, WATCHDOG_S, Node, connected, counter, drain, finish, offer, open_node, post
+from tests.patience import Patience
 
 from weft import fi
 
@@ -39,10 +39,10 @@ def queue(node: Node, op_type: int, op: Any, trigger: Any, threshold: int = 1, d
 
 
 def reached(done: Callable[[], bool], *nodes: Node) -> None:
-    end = time.monotonic() + WATCHDOG_S
+    end = Patience(WATCHDOG_S)
     while not done():
         drain(*nodes)
-        assert time.monotonic() < end, [node.seen for node in nodes]
+        assert not end.over, [node.seen for node in nodes]
 
 
 def test_transfers_of_every_family_are_deferred(two: Two) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import Patience
 from tests.procs import peer
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import RW, Side, World
@@ -98,9 +99,9 @@ class Remote:
 
     def wait(self, expected: bytes, start: int = 0) -> None:
         """Wait until the region holds these bytes, for operations without a completion at this side."""
-        deadline = time.monotonic() + CALL_S / 2
+        deadline = Patience(CALL_S / 2)
         while self.bytes(start, start + len(expected)) != expected:
-            assert time.monotonic() < deadline, "the bytes did not arrive"
+            assert not deadline.over, "the bytes did not arrive"
             peer.progress()
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from tests.patience import Patience
 from tests.procs.children import CALL_S, RemoteError
 
 from weft import _process, fi
@@ -161,9 +162,9 @@ class World:
 
     def until(self, ready: Any, what: str, timeout: float = CALL_S / 2) -> None:
         """Poll politely until ready()."""
-        deadline = time.monotonic() + timeout
+        deadline = Patience(timeout)
         while not ready():
-            assert time.monotonic() < deadline, f"{what}: not in {timeout} s; {self.side}"
+            assert not deadline.over, f"{what}: not in {timeout} s; {self.side}"
             progress()
             time.sleep(0.0005)
 

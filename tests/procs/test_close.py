@@ -69,9 +69,9 @@ def hammer(world: World, name: str, key: int) -> dict[int, int]:
                 side.ep.write(data, dest_addr=to, addr=rng.randrange(NBYTES - n + 1), key=key, len=n)
             out += 1
         collect(0.05 if out >= 8 else 0)
-    deadline = time.monotonic() + CALL_S / 2
+    deadline = Patience(CALL_S / 2)
     while out:
-        assert time.monotonic() < deadline, f"{out} operations never ended: {side}"
+        assert not deadline.over, f"{out} operations never ended: {side}"
         collect(0.05)
     return endings
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import Patience
 from tests.ports import free_port
 from tests.procs import leftovers, peer
 from tests.procs.children import CALL_S, Child
@@ -125,9 +126,9 @@ class Traffic:
             self.collect(0.005)
 
     def finish(self, timeout: float = CALL_S / 2) -> None:
-        deadline = time.monotonic() + timeout
+        deadline = Patience(timeout)
         while self.ended < self.posted:
-            assert time.monotonic() < deadline, f"{self.posted - self.ended} operations never ended: {self.side}"
+            assert not deadline.over, f"{self.posted - self.ended} operations never ended: {self.side}"
             self.collect(0.05)
 
 
@@ -228,7 +229,7 @@ def greet(world: World, address: str) -> None:
     """The process that has the victim's address now is reached: at the latest after the old process's end was seen."""
     side = world.side
     to = side.av.insert(address)
-    deadline = time.monotonic() + CALL_S / 2
+    deadline = Patience(CALL_S / 2)
     while True:
         with contextlib.suppress(fi.Again):
             side.cq.read()
@@ -242,7 +243,7 @@ def greet(world: World, address: str) -> None:
             break
         assert isinstance(entry, fi.CqErrEntry), "the new process's memory holds the old one's bytes"
         assert entry.err in ENDINGS, entry
-        assert time.monotonic() < deadline, f"the new process was never reached: {entry}"
+        assert not deadline.over, f"the new process was never reached: {entry}"
     side.av.remove(to)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import Patience
 from tests.procs import leftovers, peer
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
@@ -133,11 +134,11 @@ class UcpUser:
 
     def finish(self) -> dict[int, int]:
         """All operations end, whether the peer lives or not."""
-        deadline = time.monotonic() + CALL_S / 2
+        deadline = Patience(CALL_S / 2)
         while self.under_way:
             self.worker.progress()
             self._collect()
-            assert time.monotonic() < deadline, f"{len(self.under_way)} operations never ended"
+            assert not deadline.over, f"{len(self.under_way)} operations never ended"
         try:
             self.ep.close()
         except ucp.UcsError as error:  # of an operation whose failure was not told yet

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cxi.match_support import service_with
+from tests.patience import Patience
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
 from tests.procs.test_two_processes import PATHS
@@ -68,12 +68,12 @@ def send_all(world: World, provider: str, receiver: Any, first: int, tagged: boo
     ends = Ends(provider, ENDPOINTS)
     peer = ends.av.insert(receiver)
     done = 0
-    deadline = time.monotonic() + CALL_S
+    deadline = Patience(CALL_S)
     for number in range(MESSAGES):
         for i, ep in enumerate(ends.eps):
             data = payload(first + i, number)
             while True:
-                assert time.monotonic() < deadline, f"{done} of {number * ENDPOINTS + i} completed"
+                assert not deadline.over, f"{done} of {number * ENDPOINTS + i} completed"
                 with contextlib.suppress(fi.Again):
                     if tagged:
                         ep.tsend(data, None, peer, first + i)
@@ -167,7 +167,7 @@ def receive_all(world: World, provider: str, path: str, tagged: bool, entries: i
     ends = Ends(provider, 1, key=service_with(entries) if entries else None)
     receiver = Receiver(ends, tagged)
     total = PROCESSES * ENDPOINTS * MESSAGES
-    deadline = time.monotonic() + CALL_S
+    deadline = Patience(CALL_S)
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(**PATHS[path])) for _ in range(PROCESSES)]
         name = ends.eps[0].getname()
@@ -177,7 +177,7 @@ def receive_all(world: World, provider: str, path: str, tagged: bool, entries: i
                 assert not ends.cq.read()
         taken = 0
         while taken < total:
-            assert time.monotonic() < deadline, f"{taken} of {total}: {ends.eps[0].message_statistics()}"
+            assert not deadline.over, f"{taken} of {total}: {ends.eps[0].message_statistics()}"
             while receiver.free and len(receiver.receives) < total and receiver.post():
                 pass
             found = receiver.take()

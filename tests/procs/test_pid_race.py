@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import Patience
 from tests.procs import cxi_side
 from tests.procs.children import Child
 from tests.procs.cxi_side import BOTH, CxiSide
@@ -62,10 +63,10 @@ def claim(world: World, where: tuple[str, int], pid: int, at: float) -> bool:
 
 def wait_for_it(world: World, where: tuple[str, int], pid: int, limit_s: float) -> bool:
     """Try to enable until it works, or until the stop command."""
-    deadline = time.monotonic() + limit_s
+    deadline = Patience(limit_s)
     while not claim(world, where, pid, 0.0):
         world.more.pop("claimed").close()
-        assert time.monotonic() < deadline, "the PID of a process that was killed stays taken"
+        assert not deadline.over, "the PID of a process that was killed stays taken"
         if world.asked():
             return False
     return True

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.patience import Patience
 from tests.procs import ucp_pairs
 from tests.procs.children import CALL_S, Child
 from tests.procs.peer import World
@@ -157,9 +157,9 @@ class Pair:
         return name, *self.owner.call(map_memory, name, length, prot)
 
     def until_nothing_rests(self) -> None:
-        deadline = time.monotonic() + CALL_S
+        deadline = Patience(CALL_S)
         while self.owner.call(resting) != 0:
-            assert time.monotonic() < deadline, "the place does not come back"
+            assert not deadline.over, "the place does not come back"
 
     def close(self) -> None:
         self.holder.close()
@@ -258,10 +258,10 @@ def test_import_of_an_owner_that_is_gone_is_refused(pair: Pair, end: str) -> Non
             pair.owner.process.wait()
         else:
             pair.owner.call(close_context)
-        deadline = time.monotonic() + CALL_S
+        deadline = Patience(CALL_S)
         while set(pair.holder.call(use, "it", good[2])) != {Status.ERR_IO_ERROR.name}:
             assert end == "is killed", "a context that was closed has unmapped its memory"
-            assert time.monotonic() < deadline, "the holder does not hear of its peer's death"
+            assert not deadline.over, "the holder does not hear of its peer's death"
         assert set(pair.holder.call(use, "good", good[2])) == {"OK"}
         pair.holder.call(scribble, "it", b"nobody's")  # the rest of it is still mapped
         pair.holder.call(drop, "it")

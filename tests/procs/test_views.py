@@ -6,10 +6,10 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
+from tests.patience import Patience
 from tests.procs.children import CALL_S, run
 from tests.share.owner import Owner
 
@@ -38,14 +38,14 @@ def pair() -> Iterator[tuple[Owner, Owner]]:
 
 def until_reused(owner: Owner) -> None:
     """Allocate until the place of `a` is allocated again: the owner may still have to hear of the view's end."""
-    deadline = time.monotonic() + CALL_S
+    deadline = Patience(CALL_S)
     while True:
         owner.tell(NEW)
         if owner.tell(IS_NEW):
             assert owner.tell("int(sum(n.any() for n in new))") == 0
             return
         owner.tell("del new")
-        assert time.monotonic() < deadline, "the place is not used again"
+        assert not deadline.over, "the place is not used again"
 
 
 def test_place_is_not_reused_while_a_view_lives(pair: tuple[Owner, Owner]) -> None:

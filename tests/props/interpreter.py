@@ -8,11 +8,11 @@ endpoint was closed may end either way; its bytes went to memory that nobody loo
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tests.patience import Patience
 from tests.procs import facts, peer
 from tests.procs.children import CALL_S
 from tests.procs.peer import World
@@ -111,9 +111,9 @@ class Run:
             assert bytes(posted.buffer) == posted.expected, f"operation {number} brought other bytes"
 
     def drain(self) -> None:
-        deadline = time.monotonic() + CALL_S / 2
+        deadline = Patience(CALL_S / 2)
         while self.out:
-            assert time.monotonic() < deadline, f"never ended: {self.out}; {self.pair.me}"
+            assert not deadline.over, f"never ended: {self.out}; {self.pair.me}"
             self.poll(0.05)
 
     def check(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from tests.fi.support import WATCHDOG_S, Node
+from tests.patience import Patience
 
 from weft import fi
 
@@ -225,13 +225,13 @@ class Program:
 
     def _patiently(self, call: Callable[..., None], *args: Any) -> None:
         """Other tests use the same list entries: the endpoint may be in flow control."""
-        deadline = time.monotonic() + WATCHDOG_S
+        deadline = Patience(WATCHDOG_S)
         while True:
             try:
                 call(*args)
                 return
             except (fi.Again, fi.NoSpace):
-                assert time.monotonic() < deadline
+                assert not deadline.over
                 assert not self.receiver.cq.read(0)  # makes progress, and takes no entry
 
     def _post(self, r: Receive) -> None:
@@ -306,9 +306,9 @@ class Program:
             tagged = self.rules.unexpected[0].tagged
             r = Receive(self._context(), tagged, 0, MARK - 1, fi.ADDR_UNSPEC, np.zeros(LENGTH_MAX, np.uint8))
             self._post(r)
-        deadline = time.monotonic() + WATCHDOG_S
+        deadline = Patience(WATCHDOG_S)
         while (ended := [sender.count() for sender in self.senders]) != self.sent:
-            assert time.monotonic() < deadline, (ended, self.sent)
+            assert not deadline.over, (ended, self.sent)
         assert not self.receiver.cq.read()
 
     # ---- random parts ------------------------------------------------------------------------------------------------
@@ -343,9 +343,9 @@ class Program:
     def settle(self, expected: list[Ending]) -> None:
         """Waits for these completions, in any order; there are no others."""
         waited = list(expected)
-        deadline = time.monotonic() + WATCHDOG_S
+        deadline = Patience(WATCHDOG_S)
         while waited:
-            assert time.monotonic() < deadline, f"after {self.numbers} messages: never came: {waited}"
+            assert not deadline.over, f"after {self.numbers} messages: never came: {waited}"
             for sender in self.senders:
                 sender.progress()
             try:

@@ -11,7 +11,6 @@ import gc
 import os
 import random
 import shutil
-import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 from tests.cxi.support import opened as opened_cxi
 from tests.fi.support import WATCHDOG_S, Node, opened
+from tests.patience import Patience
 
 from weft import fi
 
@@ -142,9 +142,9 @@ class Lives:
 
     def finish(self) -> None:
         """Whatever still waits finds a receive."""
-        deadline = time.monotonic() + WATCHDOG_S
+        deadline = Patience(WATCHDOG_S)
         while any(self.waiting.values()):
-            assert time.monotonic() < deadline, self.waiting
+            assert not deadline.over, self.waiting
             for i, node in self.nodes.items():
                 self.read(i)
                 with contextlib.suppress(fi.Again):
