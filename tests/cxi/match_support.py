@@ -75,11 +75,11 @@ def flood(
     *,
     length: int = 1000,
     first: int = 0,
-    stopped: Callable[[], bool] = lambda: False,
+    room: int = -1,
 ) -> int:
     """Sends `count` tagged messages without a receive, until all have arrived; returns how many were posted.
 
-    stopped: true when the receiver will take no more.
+    room: the number that the receiver takes before it stops the sender for good; -1: all.
     """
     patience, sent, ended = Patience(WAIT_S), 0, 0
     while ended < count and not patience.over:
@@ -89,7 +89,7 @@ def flood(
                 sent += 1
         ended += len(sender.cq.read())
         assert not receiver.cq.read()
-        if stopped():
+        if ended == room and sender.ep.message_statistics().stopped:
             break
     return sent
 

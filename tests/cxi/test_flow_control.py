@@ -314,6 +314,21 @@ def test_transitions_are_logged_with_the_smallest_sufficient_setting(
         assert "--limit les=" in line
 
 
+def test_endpoint_that_closes_while_its_news_come_is_not_logged_without_counts(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with talkers(OFLOW + 10) as (sender, receiver, peer):
+        flood(sender, receiver, peer, 100)
+        line = said(caplog, (receiver,), "flow control")
+        mine = receiver.domain.policy.watch
+        (pid, counts), *_ = [one for one in mine.endpoints() if f"endpoint {one[0]}:" in line]
+        gone = {name: 0 if isinstance(value, int) else value for name, value in counts.items()}
+        caplog.clear()
+        monkeypatch.setattr(watch.Watch, "endpoints", lambda _: [(pid, gone)])
+        mine.news(pid, "match_mode")
+        assert not caplog.messages
+
+
 def test_refused_receive_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with talkers(OFLOW + 10) as (_, receiver, _peer):
         for tag in range(10):
@@ -473,7 +488,8 @@ def test_receiver_that_does_not_receive_is_reported_at_its_sender(
 ) -> None:
     match(msg_lossless=1)
     with talkers(OFLOW + 10) as (sender, receiver, peer):
-        flood(sender, receiver, peer, 30, stopped=lambda: receiver.ep.message_statistics().pauses > 0)
+        flood(sender, receiver, peer, 30, room=10)
+        assert receiver.ep.message_statistics().pauses
         assert "at the peer: post receives" in said(caplog, (sender,), "stuck for")
         assert state(receiver) == "hardware"
 

@@ -96,8 +96,8 @@ class Watch:
         before = self._told.setdefault(pid, {})
         where = f"device {self.device}, service {self.service}, endpoint {pid}"
         for name, line in _lines(now):
-            # Log the first, second, fourth ... time: a cycle of flow control has thousands of changes.
-            if now[name].bit_length() != before.get(name, 0).bit_length():
+            # Log the first, second, fourth ... time: a cycle has thousands of changes. 0: the endpoint has closed.
+            if now[name] and now[name].bit_length() != before.get(name, 0).bit_length():
                 LOG.warning("%s: %s; %s", where, line, self._advice(now))
             before[name] = now[name]
 
