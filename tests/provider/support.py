@@ -150,9 +150,10 @@ def pingpong(provider: str, kind: str, rounds: int, server: End, client: End) ->
     with subprocess.Popen([*before, *common, *arguments], env=env, stdout=subprocess.PIPE, text=True) as serving:
         before, arguments, env = client
         try:
-            for _ in range(50):  # until the server listens
+            limit = patience.Patience(PROGRAM_S)
+            while True:  # until the server listens
                 done = patience.run([*before, *common, *arguments], PROGRAM_S, env=dict(env))
-                if done.returncode == 0 or serving.poll() is not None:
+                if done.returncode == 0 or serving.poll() is not None or limit.over:
                     break
             out, _ = patience.communicate(serving, PROGRAM_S)
         finally:

@@ -16,17 +16,18 @@ from tests import patience
 from tests.provider import support
 from tests.provider.far import Far
 from tests.provider.test_helper_dies import in_use
+from tests.share.owner import stop
 
 
 @contextlib.contextmanager
 def program(programs: Path, tmp_path: Path, provider: str, queues: int = 2) -> Iterator[tuple[Far, dict[str, str]]]:
-    """helper_late.c, in a hurry, with a helper of its own, and a service of so many completion queues."""
+    """helper_late.c, which can hurry, with a helper of its own, and a service of so many completion queues."""
     (tmp_path / "run").mkdir(mode=0o700, exist_ok=True)
     variables = support.registry(tmp_path) | {"XDG_RUNTIME_DIR": str(tmp_path / "run")}
     env = support.environment(provider, FI_LOG_LEVEL="warn", **variables)
     if provider == "cxi":
         env |= support.of_service(env, eqs=queues)
-    preloaded = {"LD_PRELOAD": str(support.compiled("libhurry", programs))}
+    preloaded = {"LD_PRELOAD": str(support.compiled("libhurry", programs)), "HURRY": str(tmp_path / "hurry")}
     path = str(support.compiled("helper_late", programs))
     found = Far([path, provider], env | preloaded, tmp_path / "stderr")
     try:
@@ -35,6 +36,17 @@ def program(programs: Path, tmp_path: Path, provider: str, queues: int = 2) -> I
         for one in support.helpers(tmp_path / "run"):
             os.kill(one, signal.SIGCONT)
         found.close()
+
+
+@contextlib.contextmanager
+def stopped(helper: int, tmp_path: Path, after: signal.Signals = signal.SIGCONT) -> Iterator[None]:
+    """The helper is stopped, and the program hurries: a helper that runs has a minute for its answer."""
+    hurry = tmp_path / "hurry"
+    stop(helper)
+    hurry.touch()
+    yield
+    hurry.unlink()
+    os.kill(helper, after)
 
 
 def answer(one: Far, line: str) -> str:
@@ -50,11 +62,10 @@ def test_program_goes_on_after_its_helper_was_stopped(
     with program(programs, tmp_path, provider) as (one, env):
         assert one.line() == "open\n", one.said()
         (helper,) = support.helpers(tmp_path / "run")
-        os.kill(helper, signal.SIGSTOP)
-        assert answer(one, "queue") == "fi_cq_open: Input/output error"
-        assert "the policy helper has not answered for 60 s: is it stopped?" in one.said()
-        assert f"end process {helper} by kill -9" in one.said()
-        os.kill(helper, after)
+        with stopped(helper, tmp_path, after):
+            assert answer(one, "queue") == "fi_cq_open: Input/output error"
+            assert "the policy helper has not answered for 60 s: is it stopped?" in one.said()
+            assert f"end process {helper} by kill -9" in one.said()
         assert answer(one, "queue") == "fi_cq_open: no error", one.said()
         if provider == "cxi":
             assert answer(one, "queue") == "fi_cq_open: No space left on device"
@@ -71,17 +82,16 @@ def test_helper_that_takes_no_connection_is_named(
         (helper,) = support.helpers(tmp_path / "run")
         (path,) = (tmp_path / "run" / "weft").glob("policy-*.sock")
         monkeypatch.chdir(path.parent)  # the whole path is too long for an address
-        os.kill(helper, signal.SIGSTOP)
-        full = 0
-        while full != errno.EAGAIN:
-            client = stack.enter_context(socket.socket(socket.AF_UNIX))
-            client.setblocking(False)
-            full = client.connect_ex(path.name)
-        assert answer(one, "queue") == "fi_cq_open: Input/output error"
-        assert answer(one, "queue") == "fi_cq_open: Input/output error"
-        assert "the policy helper has taken no connection for 60 s: is it stopped?" in one.said()
-        assert f"-m weft.policyhost {path}" in one.said()
-        os.kill(helper, signal.SIGCONT)
+        with stopped(helper, tmp_path):
+            full = 0
+            while full != errno.EAGAIN:
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                full = client.connect_ex(path.name)
+            assert answer(one, "queue") == "fi_cq_open: Input/output error"
+            assert answer(one, "queue") == "fi_cq_open: Input/output error"
+            assert "the policy helper has taken no connection for 60 s: is it stopped?" in one.said()
+            assert f"-m weft.policyhost {path}" in one.said()
         stack.close()
         assert answer(one, "queue") == "fi_cq_open: no error", one.said()
 
