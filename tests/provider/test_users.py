@@ -53,18 +53,38 @@ def _stranger(home: Path) -> Stranger:
     pytest.skip("no Python here that another user may run with Weft")
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    """Not below pytest's folder, which each session of pytest closes to other users as it begins."""
+    with _open_folder() as folder:
+        yield folder
+
+
 @pytest.fixture
-def stranger(tmp_path: Path, programs: Path) -> Stranger:
+def tmp_path() -> Iterator[Path]:
+    with _open_folder() as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def _open_folder() -> Iterator[Path]:
+    """A folder that other users may pass."""
+    with tempfile.TemporaryDirectory(prefix="weft-users-") as name:
+        os.chmod(name, 0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
     """Another user, who may start the test's programs."""
     if os.geteuid() != 0:
         pytest.skip("only root may be another user")
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     os.chown(home, STRANGER, STRANGER)
-    for folder in (tmp_path, programs):
-        for path in (folder, *folder.parents):
-            if not path.stat().st_mode & 0o001:
-                path.chmod(0o711)
+    for path in tmp_path.parents:
+        if not path.stat().st_mode & 0o001:
+            path.chmod(0o711)
     return _stranger(home)
 
 
