@@ -138,8 +138,9 @@ class Client:
         s = settings.Settings(environ)
         nic = {**rules.process(s, settings.CacheSettings(environ)), "network": network.process(s, self._folder)}
         info = infos.info_of(unpack(asked.bytes_of("info") or b""))
-        if info.fabric_attr.prov_name not in (None, provider := asked.text("provider")):
-            names = f"the info is of provider {info.fabric_attr.prov_name}, and the fabric of {provider}"
+        of_info, of_fabric = info.fabric_attr.prov_name, asked.text("provider")
+        if of_info and of_fabric and of_info != of_fabric:
+            names = f"the info is of provider {of_info}, and the fabric of {of_fabric}"
             raise errors.InvalidArgument(f"fi_domain: {names}\n  try: the info whose fabric_attr opened this fabric")
         fabric = fi.Fabric(info.fabric_attr)
         try:
