@@ -25,7 +25,7 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
   uint32_t count = 0, missing = 0;
   Opened none;
   const Reach reach = translate(peer, route.domain->nic()->devices(), whole, length, &piece, &count, &missing, &none);
-  const bool by_kernel = reach == Reach::cma;
+  const bool by_kernel = reach == Reach::cma && e.segment == mem::kNoSegment;
   if (by_kernel) piece.pointer = reinterpret_cast<std::byte*>(piece.remote);
   if (reach != Reach::direct && !by_kernel) return;
   const uint32_t ep_flags = route.ep_entry->flags.load(std::memory_order_relaxed);
@@ -57,6 +57,29 @@ void Mover::remember(Route& route, const mem::MrView& view, uint64_t key) {
   }
   remember(route, view, key);
   return model_.flows(route) ? pointer(route, key, addr, length, want) : nullptr;
+}
+
+bool Mover::copied_by_kernel(const std::shared_ptr<Flow>& of, OpKind kind, const iovec& here, uint64_t addr,
+                             uint64_t key, uint64_t flags) {
+  domain_->assert_held();
+  Route& route = *of->route;
+  std::byte* const place = model_.flows(route) ? pointer(route, key, addr, here.iov_len, want_of(kind), true) : nullptr;
+  if (place == nullptr) return false;
+  const std::shared_ptr<Flow> flow = of;  // the address vector may change outside the lock
+  const std::shared_ptr<link::Peer> peer = route.peer;
+  const auto slot = route.translations[translation_of(key)].entry - &peer->table.mr(0);
+  const iovec there{place, here.iov_len};
+  errors_->reserve();
+  const Status status = copy_unlocked(*flow, class_of(kind), static_cast<uint32_t>(slot),
+                                      [&] { return peer->cma_copy(kind == OpKind::write, {&here, 1}, {&there, 1}); });
+  errors_->unreserve();
+  if (flow->waits()) domain_->pump(*flow);
+  if (status != Status::ok || peer->dead() || route.peer != peer || !open_) return false;
+  ++domain_->statistics.cma;
+  domain_->statistics.bytes += here.iov_len;
+  if (kind == OpKind::write) tell_changed(route);
+  model_.count(route, kind, {}, {}, key, flags, here.iov_len, false, false);
+  return true;
 }
 
 // ---- reads and writes ----------------------------------------------------------------------------------------------

@@ -59,6 +59,9 @@ class Mover {
   // HOT. Memory of the route's peer has changed by our stores: its NIC looks at the calls that wait for it.
   static void tell_changed(Route& route) noexcept;
 
+  // A copy by the kernel, outside the lock, by a known translation. False: move() does it, again if need be.
+  bool copied_by_kernel(const std::shared_ptr<Flow>& of, OpKind kind, const iovec& here, uint64_t addr, uint64_t key,
+                        uint64_t flags);
   Moved move(Flow& flow, const Transfer& transfer, Status* status);
   Moved update(Route& route, const AtomicArgs& args, uint64_t total, Status* status);
   // The notice of an access, for an owner that counts accesses or gets data.

@@ -77,7 +77,8 @@ PostResult TxPort::post_one(OpKind kind, void* local, uint64_t length, uint64_t 
             complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
             return {Refusal::none, wants};
           }  // a page failed: post() reports the failure
-        } else if (copied_by_kernel(kind, local, length, to, addr, key, flags, context, wants)) {
+        } else if (mover_.copied_by_kernel(flows_[to], kind, {local, length}, addr, key, flags)) {
+          complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
           return {Refusal::none, wants};
         }
       } else if (route.ready && route.ep_entry == nullptr && (flow.busy & Flow::kForeign) == 0 &&
@@ -87,32 +88,6 @@ PostResult TxPort::post_one(OpKind kind, void* local, uint64_t length, uint64_t 
     }
   }
   return post_one_generally(kind, local, length, dest, addr, key, flags, context, imm, inject_call);
-}
-
-// post_one() for memory that the kernel reaches, by a known translation. Requires the domain's lock, and copies outside
-// it. False: post() does it, again if need be, and reports failures.
-[[gnu::noinline]] bool TxPort::copied_by_kernel(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr,
-                                                uint64_t key, uint64_t flags, uint64_t context, bool wants) {
-  const std::shared_ptr<Flow> flow = flows_[to];  // the address vector may change outside the lock
-  Route& route = *flow->route;
-  const bool write = kind == OpKind::write;
-  std::byte* const place = pointer_to(route, key, addr, length, write ? mem::kRemoteWrite : mem::kRemoteRead, true);
-  if (place == nullptr) return false;
-  const std::shared_ptr<link::Peer> peer = route.peer;
-  const auto slot = route.translations[translation_of(key)].entry - &peer->table.mr(0);
-  const iovec here{local, length}, there{place, length};
-  tx_cq_->reserve();
-  const Status status = mover_.copy_unlocked(*flow, class_of(kind), static_cast<uint32_t>(slot),
-                                             [&] { return peer->cma_copy(write, {&here, 1}, {&there, 1}); });
-  tx_cq_->unreserve();
-  if (flow->waits()) domain_->pump(*flow);
-  if (status != Status::ok || peer->dead() || route.peer != peer || state_ != State::enabled) return false;
-  ++domain_->statistics.cma;
-  domain_->statistics.bytes += length;
-  if (write) Mover::tell_changed(route);
-  model_.count(route, kind, {}, {}, key, flags, length, false, false);
-  complete(wants, context, write ? flag::kRma | flag::kWrite : flag::kRma | flag::kRead, length);
-  return true;
 }
 
 // post_one() for a peer that shares no memory: frames without trying direct access. Requires the domain's lock.

@@ -165,9 +165,8 @@ class TxPort {
   // HOT. Mover::pointer(), if the links are up.
   // Inlined by force: as a call, this costs a put of eight bytes a fifth of its time.
   [[nodiscard]] [[gnu::always_inline]] std::byte* pointer_to(const Route& route, uint64_t key, uint64_t addr,
-                                                             uint64_t length, uint32_t want,
-                                                             bool by_kernel = false) const noexcept {
-    return model_.flows(route) ? Mover::pointer(route, key, addr, length, want, by_kernel) : nullptr;
+                                                             uint64_t length, uint32_t want) const noexcept {
+    return model_.flows(route) ? Mover::pointer(route, key, addr, length, want) : nullptr;
   }
   // The status that refuses operations to a peer; ok: they are allowed.
   [[nodiscard]] Status barred(Route& route) noexcept {
@@ -222,8 +221,6 @@ class TxPort {
   PostResult post_atomic_untraced(const AtomicArgs& asked);
   PostResult post_batch_untraced(OpKind kind, std::byte* local, uint64_t local_length, std::span<BatchDesc> descs,
                                  uint64_t flags, uint64_t context, bool device);
-  bool copied_by_kernel(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
-                        uint64_t flags, uint64_t context, bool wants);
   PostResult post_one_by_frames(OpKind kind, void* local, uint64_t length, uint64_t to, uint64_t addr, uint64_t key,
                                 uint64_t flags, uint64_t context, uint64_t imm, bool inject_call);
   [[gnu::noinline]] PostResult post_one_generally(OpKind kind, void* local, uint64_t length, uint64_t dest,
