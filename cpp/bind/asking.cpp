@@ -54,11 +54,6 @@ class Line {
  public:
   using Letter = Answer;
   explicit Line(const Asker& who, PyObject* also) noexcept : who_(who), also_(also) {}
-  ~Line() {
-    Py_XDECREF(type_);
-    Py_XDECREF(value_);
-    Py_XDECREF(trace_);
-  }
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
 
@@ -155,7 +150,7 @@ class Line {
       std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
     }
     if (PyErr_CheckSignals() != 0) hold_error();
-    return also_ != nullptr && !held_ && is_true(also_) != 0;
+    return also_ != nullptr && !held_.has_value() && is_true(also_) != 0;
   }
   // The truth of the function's result; -1: the function raised an error, which is held.
   int is_true(PyObject* function) {
@@ -165,21 +160,8 @@ class Line {
     return truth;
   }
   [[nodiscard]] static uint64_t now_ns() { return bind::now_ns(); }
-  [[nodiscard]] bool holds_error() const noexcept { return held_; }
-  void hold_error() {
-    if (held_) {
-      PyErr_Clear();
-    } else {
-      PyErr_Fetch(&type_, &value_, &trace_);
-      held_ = true;
-    }
-  }
-  // Sets the error that is held.
-  void raise_held() {
-    PyErr_Restore(type_, value_, trace_);
-    type_ = value_ = trace_ = nullptr;
-    held_ = false;
-  }
+  [[nodiscard]] bool holds_error() const noexcept { return held_.has_value(); }
+  void hold_error() { held_.has_value() ? PyErr_Clear() : void(held_.emplace()); }
 
  private:
   void settle(const nic::CqEntry& entry) {
@@ -199,8 +181,7 @@ class Line {
   CompletionQueueCore* cq_ = nullptr;
   uint64_t dest_ = 0, addr_ = 0, key_ = 0;
   Letter* under_way_[2] = {};
-  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
-  bool held_ = false;
+  std::optional<HeldError> held_;  // is set when the line ends
 };
 
 }  // namespace
@@ -252,10 +233,7 @@ Reply ask(const Asker& who, const Question& q, PyObject* also) {
       reply.end = Reply::End::raised;
       break;
   }
-  if (line.holds_error()) {
-    line.raise_held();
-    reply.end = Reply::End::raised;
-  }
+  if (line.holds_error()) reply.end = Reply::End::raised;
   return reply;
 }
 

@@ -164,16 +164,14 @@ PyObject* called(PyObject* self, const char* method, AtomicFamily family, const 
 #include "bind/calls.inl"
 
 void register_atomic(Module& m) {
-  m.def(
-      "atomic_valid",
-      [](uint32_t datatype, uint32_t op, uint32_t family) {
+  m.about(
+       "Returns the default limit (elements of one call, bytes of one element); (0, size) if the operation does not\n"
+       "exist for the datatype. EndpointCore.atomic_limit() returns an endpoint's own limit.")
+      .def<"atomic_valid(datatype, op, family)">([](uint32_t datatype, uint32_t op, uint32_t family) {
         static const nic::OpRules rules;
         const call::AtomicLimit a = call::atomic_limit(rules, nic::Limits{}, datatype, op, family);
         return std::pair(a.count, a.size);
-      },
-      nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
-      "Returns the default limit (elements of one call, bytes of one element); (0, size) if the operation does not\n"
-      "exist for the datatype. EndpointCore.atomic_limit() returns an endpoint's own limit.");
+      });
 }
 
 }  // namespace weft::bind

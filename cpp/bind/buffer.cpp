@@ -203,8 +203,7 @@ bool Buf::acquire(PyObject* obj, bool writable, PyObject* length_arg) {
   return true;
 }
 
-// ---- the type of elements
-// --------------------------------------------------------------------------------------------
+// ---- the type of elements ------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -320,6 +319,19 @@ bool fits_datatype(const char* method, const char* name, PyObject* obj, uint64_t
   return check_datatype(method, name, obj, datatype);
 }
 
+bool datatype_of(const char* method, PyObject* array, uint64_t* out) {
+  const nb::object dtype = nb::steal(PyObject_GetAttrString(array, "dtype"));
+  const nb::object name = dtype.is_valid() ? nb::steal(PyObject_GetAttrString(dtype.ptr(), "name")) : nb::object();
+  const char* text = name.is_valid() && PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
+  PyErr_Clear();
+  const std::string_view known = text == nullptr ? "" : text;
+  const uint8_t found = known == "uint8" ? static_cast<uint8_t>(Datatype::uint8) : datatype_of_name(known);
+  *out = found;
+  if (found <= static_cast<uint8_t>(Datatype::float64)) return true;
+  return type_error(
+      "%s() needs the argument 'datatype' where the buffer is no array of an integer or floating-point dtype", method);
+}
+
 bool Buf::acquire_host(PyObject* obj, bool writable) {
   if (!acquire(obj, writable)) return false;
   if (iface == mem::kHmemSystem) return !bare || length == 0 || bare_is_there(*this, "a call", writable);
@@ -352,26 +364,23 @@ PyObject* Buf::hold() const {
 }
 
 void register_buffers(Module& m) {
-  m.def(
-      "set_buffer_hook",
-      [](nb::object f) {
-        keep(g_buffer_hook, std::move(f));
-        find_ctypes();
-      },
-      nb::arg("f"),
-      nb::sig("def set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None"),
-      "Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) of weft.buffers,\n"
-      "which reads the buffer protocols that the binding itself does not read.");
-  m.def(
-      "describe_buffer",
-      [](nb::handle obj, bool writable) {
-        Buf b;
-        if (!b.acquire(obj.ptr(), writable)) throw nb::python_error();
-        return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, b.iface, nb::steal(b.hold()));
-      },
-      nb::arg("obj").none(), nb::arg("writable") = false,
-      nb::sig("def describe_buffer(obj: object, writable: bool = False) -> tuple[int, int, bool, int, object]"),
-      "Returns (address, nbytes, readonly, device, keepalive) of an object that data-path calls accept as a buffer.");
+  m.about(
+       "Registers the function (obj, writable) -> (address, nbytes, readonly, device, keepalive) of weft.buffers,\n"
+       "which reads the buffer protocols that the binding itself does not read.")
+      .def<"set_buffer_hook(f: Callable[[object, bool], tuple[int, int, bool, int, object]]) -> None">(
+          [](nb::object f) {
+            keep(g_buffer_hook, std::move(f));
+            find_ctypes();
+          });
+  m.about(
+       "Returns (address, nbytes, readonly, device, keepalive) of an object that data-path calls accept as a buffer.")
+      .def<"describe_buffer(obj?: object, writable: bool = False) -> tuple[int, int, bool, int, object]">(
+          [](nb::handle obj, bool writable) {
+            Buf b;
+            if (!b.acquire(obj.ptr(), writable)) throw nb::python_error();
+            return nb::make_tuple(reinterpret_cast<uint64_t>(b.data), b.length, b.readonly, b.iface,
+                                  nb::steal(b.hold()));
+          });
 }
 
 }  // namespace weft::bind

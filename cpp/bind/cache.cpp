@@ -72,12 +72,7 @@ class PythonMonitor final : public mem::Monitor {
     const Seam seam;
     try {
       nb::dict d;
-      d["address"] = mapping.address;
-      d["length"] = mapping.length;
-      d["iface"] = mapping.iface;
-      d["device"] = mapping.device;
-      d["buffer_id"] = mapping.buffer_id;
-      d["user"] = mapping.user;
+      WEFT_PUT(d, mapping, address, length, iface, device, buffer_id, user);
       return nb::cast<bool>(monitor_.attr("_valid")(address, length, d));
     } catch (nb::python_error& e) {
       e.discard_as_unraisable(name_.c_str());
@@ -122,8 +117,14 @@ mem::CachedMapping resolve_in_python(nb::handle resolve, uint64_t address, uint6
 void register_cache(Module& m) {
   Class<CacheRef>(m, "CacheRef",
                   "The result of a look-up in the registration cache. The mapping is held until release().")
-      .def(
-          "__init__",
+      .about(
+          "Looks up the mapping that contains the range: in the cache, or resolved now.\n\n"
+          "resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's "
+          "own "
+          "resolver.")
+      .def<
+          "__init__(self, nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: "
+          "Callable[[int, int], dict[str, int]] | None = None) -> None">(
           [](CacheRef* self, PyNic& nic, uint64_t address, uint64_t length, uint32_t iface, uint64_t device,
              nb::handle resolve) {
             const auto box = box_of(nic);
@@ -131,100 +132,77 @@ void register_cache(Module& m) {
                 box, box->host->cache().search(address, length, iface, device, [&](uint64_t at, uint64_t bytes) {
                   return resolve.is_none() ? resolve_plainly(iface, at, bytes) : resolve_in_python(resolve, at, bytes);
                 })};
-          },
-          nb::arg("nic"), nb::arg("address"), nb::arg("length"), nb::arg("iface") = 0, nb::arg("device") = 0,
-          nb::arg("resolve").none() = nb::none(),
-          nb::sig("def __init__(self, nic: Nic, address: int, length: int, iface: int = 0, device: int = 0, resolve: "
-                  "Callable[[int, int], dict[str, int]] | None = None) -> None"),
-          "Looks up the mapping that contains the range: in the cache, or resolved now.\n\n"
-          "resolve  called as resolve(address, length) on a miss; returns the fields of the mapping. None: the NIC's "
-          "own "
-          "resolver.")
-      .def_prop_ro("address", &field_of<&mem::CachedMapping::address>, "The first address of the mapping.")
-      .def_prop_ro("length", &field_of<&mem::CachedMapping::length>, "Length of the mapping in bytes.")
-      .def_prop_ro("iface", &field_of<&mem::CachedMapping::iface>)
-      .def_prop_ro("device", &field_of<&mem::CachedMapping::device>)
-      .def_prop_ro("buffer_id", &field_of<&mem::CachedMapping::buffer_id>,
-                   "Identity of the allocation or file behind the mapping; 0 if there is none.")
-      .def_prop_ro("user", &field_of<&mem::CachedMapping::user>,
-                   "For the resolver's own use; of a file the offset in the file.")
-      .def_prop_ro("host_access", &field_of<&mem::CachedMapping::host_access>,
-                   "True if the processor can read the memory.")
-      .def_prop_ro("persistent", &field_of<&mem::CachedMapping::persistent>, "True for a shared mapping of a file.")
-      .def_prop_ro(
-          "cached", [](const CacheRef& r) { return ref_of(r).cached(); }, "True if the mapping is in the cache.")
-      .def_prop_ro(
-          "stale", [](const CacheRef& r) { return ref_of(r).stale(); },
-          "True if the memory has changed since the look-up. Only meaningful if `cached`.")
-      .def_prop_ro("released", [](const CacheRef& r) { return !r.ref; })
-      .def("release", [](CacheRef& r) {
+          })
+      .about("The first address of the mapping.")
+      .def_prop<"address">(&field_of<&mem::CachedMapping::address>)
+      .about("Length of the mapping in bytes.")
+      .def_prop<"length">(&field_of<&mem::CachedMapping::length>)
+      .def_prop<"iface">(&field_of<&mem::CachedMapping::iface>)
+      .def_prop<"device">(&field_of<&mem::CachedMapping::device>)
+      .about("Identity of the allocation or file behind the mapping; 0 if there is none.")
+      .def_prop<"buffer_id">(&field_of<&mem::CachedMapping::buffer_id>)
+      .about("For the resolver's own use; of a file the offset in the file.")
+      .def_prop<"user">(&field_of<&mem::CachedMapping::user>)
+      .about("True if the processor can read the memory.")
+      .def_prop<"host_access">(&field_of<&mem::CachedMapping::host_access>)
+      .about("True for a shared mapping of a file.")
+      .def_prop<"persistent">(&field_of<&mem::CachedMapping::persistent>)
+      .about("True if the mapping is in the cache.")
+      .def_prop<"cached">([](const CacheRef& r) { return ref_of(r).cached(); })
+      .about("True if the memory has changed since the look-up. Only meaningful if `cached`.")
+      .def_prop<"stale">([](const CacheRef& r) { return ref_of(r).stale(); })
+      .def_prop<"released">([](const CacheRef& r) { return !r.ref; })
+      .def<"release">([](CacheRef& r) {
         if (r.box->fork_generation != g_fork_generation) r.ref.abandon();
         r.ref.reset();
       });
 
-  m.def(
-      "cache_notify",
-      [](PyNic& nic, uint32_t iface, uint64_t address, uint64_t length) {
-        return cache_of(nic).notify(iface, address, length);
-      },
-      nb::arg("nic"), nb::arg("iface"), nb::arg("address"), nb::arg("length"),
-      "Reports that memory has changed. Returns the number of entries removed.");
-  m.def(
-      "cache_flush", [](PyNic& nic, bool lru_only) { return cache_of(nic).flush(lru_only); }, nb::arg("nic"),
-      nb::arg("lru_only"),
-      "Removes entries: with lru_only those that nobody holds, otherwise all. Returns the number of entries removed.");
-  m.def(
-      "cache_set_monitor",
-      [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
-        std::shared_ptr<mem::Monitor> made;
-        if (!monitor.is_none()) made = std::make_shared<PythonMonitor>(std::move(monitor), name);
-        cache_of(nic).import_monitor(iface, std::move(made));
-      },
-      nb::arg("nic"), nb::arg("iface"), nb::arg("monitor").none(), nb::arg("name"),
-      "Sets the application's monitor of an interface's memory; None: back to the NIC's own monitor, if there is one.");
-  m.def(
-      "cache_state",
-      [](PyNic& nic) {
+  m.about("Reports that memory has changed. Returns the number of entries removed.")
+      .def<"cache_notify(nic, iface, address, length)">(
+          [](PyNic& nic, uint32_t iface, uint64_t address, uint64_t length) {
+            return cache_of(nic).notify(iface, address, length);
+          });
+  m.about(
+       "Removes entries: with lru_only those that nobody holds, otherwise all. Returns the number of entries removed.")
+      .def<"cache_flush(nic, lru_only)">([](PyNic& nic, bool lru_only) { return cache_of(nic).flush(lru_only); });
+  m.about(
+       "Sets the application's monitor of an interface's memory; None: back to the NIC's own monitor, if there is one.")
+      .def<"cache_set_monitor(nic, iface, monitor?, name)">(
+          [](PyNic& nic, uint32_t iface, nb::object monitor, const std::string& name) {
+            std::shared_ptr<mem::Monitor> made;
+            if (!monitor.is_none()) made = std::make_shared<PythonMonitor>(std::move(monitor), name);
+            cache_of(nic).import_monitor(iface, std::move(made));
+          });
+  m.about(
+       "Returns counts, limits, and the state of the monitor of system memory: its name, whether it is watching,\n"
+       "whether it works here, and if not, why.")
+      .def<"cache_state(nic: Nic) -> dict[str, Any]">([](PyNic& nic) {
         const auto box = box_of(nic);
         mem::RegistrationCache& cache = box->host->cache();
         const mem::CacheStatistics counts = cache.statistics();
         const std::shared_ptr<mem::Monitor> monitor = cache.monitor(mem::kHmemSystem);
         std::string why;
         nb::dict d;
-        d["hits"] = counts.hits;
-        d["misses"] = counts.misses;
-        d["evictions"] = counts.evictions;
-        d["invalidations"] = counts.invalidations;
-        d["uncached"] = counts.uncached;
-        d["entries"] = counts.entries;
-        d["bytes"] = counts.bytes;
-        d["held"] = counts.held;
-        d["count_max"] = cache.limits().count_max;
-        d["bytes_max"] = cache.limits().bytes_max;
+        WEFT_PUT(d, counts, hits, misses, evictions, invalidations, uncached, entries, bytes, held);
+        WEFT_PUT(d, cache.limits(), count_max, bytes_max);
         d["monitor"] = monitor == nullptr ? std::string("disabled") : std::string(monitor->name());
         d["active"] = monitor != nullptr && monitor->active();
         d["available"] = monitor == nullptr || monitor->available(&why);
         d["why"] = why;
         d["reason"] = cache.reason();
         return d;
-      },
-      nb::arg("nic"), nb::sig("def cache_state(nic: Nic) -> dict[str, Any]"),
-      "Returns counts, limits, and the state of the monitor of system memory: its name, whether it is watching,\n"
-      "whether it works here, and if not, why.");
-  m.def(
-      "probe_monitor",
-      [](const std::string& name) {
+      });
+  m.about("Returns (name, whether it works here, why not) of a monitor. The empty name is this machine's default.")
+      .def<"probe_monitor(name)">([](const std::string& name) {
         std::string why;
         const auto monitor = mem::make_system_monitor(name);
         const bool works = monitor != nullptr && monitor->available(&why);
         return std::tuple(std::string(monitor == nullptr ? "disabled" : monitor->name()), works, why);
-      },
-      nb::arg("name"),
-      "Returns (name, whether it works here, why not) of a monitor. The empty name is this machine's default.");
-  m.def("first_not_persistent", &mem::first_not_persistent, nb::arg("address"), nb::arg("length"),
-        "Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.");
-  m.def("first_not_writable", &mem::first_not_writable, nb::arg("address"), nb::arg("length"),
-        "Returns the first address of the range that is not mapped for writing; None if all of it is.");
+      });
+  m.about("Returns the first address of the range that is not in a shared mapping of a file; None if all of it is.")
+      .def<"first_not_persistent(address, length)">(&mem::first_not_persistent);
+  m.about("Returns the first address of the range that is not mapped for writing; None if all of it is.")
+      .def<"first_not_writable(address, length)">(&mem::first_not_writable);
 }
 
 }  // namespace weft::bind

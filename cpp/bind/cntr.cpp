@@ -177,13 +177,11 @@ PyMethodDef g_cntr_methods[] = {
      "fi_cntr_read."},
     {"readerr", method<cntr_readerr>(), METH_NOARGS,
      "The number of failed events so far (fi_cntr_readerr).\n\nSource: fi_cntr(3) fi_cntr_readerr."},
-    {"wait", method<parsed<cntr_wait, "wait", "threshold! timeout">>(), METH_FASTCALL | METH_KEYWORDS,
+    {"wait", method<parsed<cntr_wait, "wait", "threshold! timeout">>(), kFast,
      "Waits until the value reaches threshold (fi_cntr_wait).\n\n"
      "timeout  seconds; None or negative: no limit.\n\n"
      "Raises TimedOut; Available if the error value changed during the wait. Source: fi_cntr(3) fi_cntr_wait."},
     {nullptr, nullptr, 0, nullptr}};
-
-PyType_Slot g_cntr_slots[] = {{Py_tp_methods, with_signatures("CounterCore", g_cntr_methods)}, {0, nullptr}};
 
 // Stops writing the client's buffer and reading its page.
 void leave(CounterCore& c) {
@@ -244,28 +242,25 @@ void register_cntr(Module& m) {
       "The page of a counter: a writable buffer of 4096 bytes. A store of 8 bytes at offset 0 adds to the value, at\n"
       "64 to the failures; 0 stored at 128 resets the value, at 192 the failures. The page stays mapped while a\n"
       "reference to this object exists; after the counter is closed, stores have no effect.")
-      .def_prop_ro("address", [](const CounterPageCore& p) { return reinterpret_cast<uint64_t>(p.page->data()); })
-      .def_prop_ro("nbytes", [](const CounterPageCore&) { return nic::CounterPage::kBytes; })
-      .def(
-          "store",
-          [](CounterPageCore& p, size_t offset, uint64_t value) {
-            using Page = nic::CounterPage;
-            if (offset != Page::kAddValue && offset != Page::kAddErrors && offset != Page::kResetValue &&
-                offset != Page::kResetErrors) {
-              raise(fi_err::kEINVAL, "offset ", offset, ": the page has words at 0, 64, 128 and 192");
-            }
-            const auto counter = p.counter.lock();
-            if (counter == nullptr) return;
-            counter->memory()->store(offset, value);
-            run_triggers(*p.box);
-          },
-          nb::arg("offset"), nb::arg("value"),
-          "Has the effect of a plain store, at once. No store made by this call is lost.");
-  Class<CounterCore> cntr(m, "CounterCore", nb::type_slots(g_cntr_slots), "The NIC's side of a counter.");
+      .def_prop<"address">([](const CounterPageCore& p) { return reinterpret_cast<uint64_t>(p.page->data()); })
+      .def_prop<"nbytes">([](const CounterPageCore&) { return nic::CounterPage::kBytes; })
+      .about("Has the effect of a plain store, at once. No store made by this call is lost.")
+      .def<"store(offset, value)">([](CounterPageCore& p, size_t offset, uint64_t value) {
+        using Page = nic::CounterPage;
+        if (offset != Page::kAddValue && offset != Page::kAddErrors && offset != Page::kResetValue &&
+            offset != Page::kResetErrors) {
+          raise(fi_err::kEINVAL, "offset ", offset, ": the page has words at 0, 64, 128 and 192");
+        }
+        const auto counter = p.counter.lock();
+        if (counter == nullptr) return;
+        counter->memory()->store(offset, value);
+        run_triggers(*p.box);
+      });
+  Class<CounterCore> cntr(m, "CounterCore", nb::type_slots(method_slots<"CounterCore", g_cntr_methods>()),
+                          "The NIC's side of a counter.");
   def_waits(cntr, &CounterCore::lib,
             "A descriptor that becomes readable when the counter changes (wait_obj FD), or -1.");
-  cntr.def(
-          "__init__",
+  cntr.def<"__init__(domain, config, flags=0)">(
           [](CounterCore* self, DomainCore& d, const nic::CounterConfig& config, uint64_t) {
             auto& box = box_of(d);
             auto counter = std::make_shared<nic::Counter>(nic::CounterLimits{config.value_max, config.errors_max});
@@ -286,56 +281,47 @@ void register_cntr(Module& m) {
             self->value_errno = config.value_errno;
             self->errors_errno = config.errors_errno;
             self->threshold_errno = config.threshold_errno;
-          },
-          nb::arg("domain"), nb::arg("config"), nb::arg("flags") = 0)
-      .def(
-          "__init__",
-          [](CounterCore* self, const OfiCore<OfiDomain>& domain, const nic::CounterConfig& config, uint64_t flags) {
-            const ofi::FidDomain* d = ofi_open(domain, "cntr_open").get();
-            auto made = std::make_shared<OfiCntr>();
-            made->domain = domain.box;
-            open_waiting(
-                *made, "cntr_open", domain.box->get(), ofi::op(d->ops, &ofi::DomainOps::cntr_open),
-                ofi::CntrAttr{static_cast<int>(config.events), static_cast<int>(config.wait_obj), nullptr, flags});
-            new (self) CounterCore();
-            self->lib = std::move(made);
-          },
-          nb::arg("domain"), nb::arg("config"), nb::arg("flags"),
-          "flags: of struct fi_cntr_attr, for a real libfabric.")
-      .def("add", &change<"cntr.add", false, &nic::Counter::add, &ofi::CntrOps::add>, nb::arg("value").none(),
-           nb::sig("def add(self, value: int) -> None"),
-           "Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
-      .def("set", &change<"cntr.set", false, &nic::Counter::set, &ofi::CntrOps::set>, nb::arg("value").none(),
-           nb::sig("def set(self, value: int) -> None"),
-           "Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
-      .def("adderr", &change<"cntr.adderr", true, &nic::Counter::add_errors, &ofi::CntrOps::adderr>,
-           nb::arg("value").none(), nb::sig("def adderr(self, value: int) -> None"),
-           "Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.")
-      .def("seterr", &change<"cntr.seterr", true, &nic::Counter::set_errors, &ofi::CntrOps::seterr>,
-           nb::arg("value").none(), nb::sig("def seterr(self, value: int) -> None"),
-           "Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.")
-      .def("set_wb_buffer", set_wb_buffer, nb::arg("buffer").none(),
-           nb::sig("def set_wb_buffer(self, buffer: object) -> None"),
-           "Sets the buffer to which the NIC writes the counter: now, and at every later write-back. The NIC writes\n"
-           "the first 8 bytes of a writable buffer (host memory, device memory, or (address, length)) and no longer\n"
-           "those of the previous buffer. The counter keeps a reference to the buffer.\n"
-           "Source: fi_cxi(7) \"CXI Counter Extensions\".")
-      .def("get_mmio", get_mmio,
-           "Returns the counter's page for plain stores; every call returns the same object.\n"
-           "Source: fi_cxi(7) \"CXI Counter Extensions\".")
-      .def(
-          "write_back_at",
-          [](CounterCore& c, nb::handle value) {
-            memory_of(c).write_back_at(number_of(value, "cntr.write_back_at", "value"));
-          },
-          nb::arg("value").none(), nb::sig("def write_back_at(self, value: int) -> None"),
-          "Writes the counter back when its value reaches `value`; at once if it already has.")
-      .def_prop_rw(
-          "cached",
+          })
+      .about("flags: of struct fi_cntr_attr, for a real libfabric.")
+      .def<"__init__(domain, config, flags)">([](CounterCore* self, const OfiCore<OfiDomain>& domain,
+                                                 const nic::CounterConfig& config, uint64_t flags) {
+        const ofi::FidDomain* d = ofi_open(domain, "cntr_open").get();
+        auto made = std::make_shared<OfiCntr>();
+        made->domain = domain.box;
+        open_waiting(*made, "cntr_open", domain.box->get(), ofi::op(d->ops, &ofi::DomainOps::cntr_open),
+                     ofi::CntrAttr{static_cast<int>(config.events), static_cast<int>(config.wait_obj), nullptr, flags});
+        new (self) CounterCore();
+        self->lib = std::move(made);
+      })
+      .about("Adds to the value (fi_cntr_add). Source: fi_cntr(3) fi_cntr_add.")
+      .def<"add(self, value?: int) -> None">(&change<"cntr.add", false, &nic::Counter::add, &ofi::CntrOps::add>)
+      .about("Sets the value (fi_cntr_set). Source: fi_cntr(3) fi_cntr_set.")
+      .def<"set(self, value?: int) -> None">(&change<"cntr.set", false, &nic::Counter::set, &ofi::CntrOps::set>)
+      .about("Adds to the error value (fi_cntr_adderr). Source: fi_cntr(3) fi_cntr_adderr.")
+      .def<"adderr(self, value?: int) -> None">(
+          &change<"cntr.adderr", true, &nic::Counter::add_errors, &ofi::CntrOps::adderr>)
+      .about("Sets the error value (fi_cntr_seterr). Source: fi_cntr(3) fi_cntr_seterr.")
+      .def<"seterr(self, value?: int) -> None">(
+          &change<"cntr.seterr", true, &nic::Counter::set_errors, &ofi::CntrOps::seterr>)
+      .about(
+          "Sets the buffer to which the NIC writes the counter: now, and at every later write-back. The NIC writes\n"
+          "the first 8 bytes of a writable buffer (host memory, device memory, or (address, length)) and no longer\n"
+          "those of the previous buffer. The counter keeps a reference to the buffer.\n"
+          "Source: fi_cxi(7) \"CXI Counter Extensions\".")
+      .def<"set_wb_buffer(self, buffer?: object) -> None">(set_wb_buffer)
+      .about(
+          "Returns the counter's page for plain stores; every call returns the same object.\n"
+          "Source: fi_cxi(7) \"CXI Counter Extensions\".")
+      .def<"get_mmio">(get_mmio)
+      .about("Writes the counter back when its value reaches `value`; at once if it already has.")
+      .def<"write_back_at(self, value?: int) -> None">([](CounterCore& c, nb::handle value) {
+        memory_of(c).write_back_at(number_of(value, "cntr.write_back_at", "value"));
+      })
+      .about("True: read() returns the value written back last.")
+      .def_prop<"cached">(
           [](const CounterCore& c) { return c.counter->memory() != nullptr && c.counter->memory()->cached.load(); },
-          [](CounterCore& c, bool on) { memory_of(c).cached = on; },
-          "True: read() returns the value written back last.")
-      .def("close", [](CounterCore& c) {
+          [](CounterCore& c, bool on) { memory_of(c).cached = on; })
+      .def<"close">([](CounterCore& c) {
         if (c.lib) return ofi_check("cntr.close", c.lib->h.shut());
         c.closed = true;
         leave(c);

@@ -201,31 +201,6 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Collecti
 
 }  // namespace
 
-bool datatype_of(const char* method, PyObject* array, uint64_t* out) {
-  static constexpr struct {
-    const char* name;
-    nic::Datatype datatype;
-  } kNames[] = {{"int8", nic::Datatype::int8},       {"uint8", nic::Datatype::uint8},
-                {"int16", nic::Datatype::int16},     {"uint16", nic::Datatype::uint16},
-                {"int32", nic::Datatype::int32},     {"uint32", nic::Datatype::uint32},
-                {"int64", nic::Datatype::int64},     {"uint64", nic::Datatype::uint64},
-                {"float32", nic::Datatype::float32}, {"float64", nic::Datatype::float64}};
-  const nb::object dtype = nb::steal(PyObject_GetAttrString(array, "dtype"));
-  const nb::object name = dtype.is_valid() ? nb::steal(PyObject_GetAttrString(dtype.ptr(), "name")) : nb::object();
-  const char* text = name.is_valid() && PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
-  PyErr_Clear();
-  for (const auto& known : kNames) {
-    if (text != nullptr && std::string_view(text) == known.name) {
-      *out = static_cast<uint64_t>(known.datatype);
-      return true;
-    }
-  }
-  PyErr_Format(PyExc_TypeError,
-               "%s() needs the argument 'datatype' where the buffer is no array of an integer or floating-point dtype",
-               method);
-  return false;
-}
-
 static PyObject* reduce(PyObject* self, const char* method, const CollectiveArgs& a) {
   return reduce(self, method, true, a);
 }
@@ -239,8 +214,19 @@ static PyObject* allreduce(PyObject* self, const char* method, const CollectiveA
 void register_collective(Module& m) {
   using Address = std::tuple<uint32_t, uint32_t, uint16_t>;
   Class<GroupCore>(m, "GroupCore", "The NIC's side of a collective group: one member.")
-      .def(
-          "__init__",
+      .about(
+          "Begins to join a group of the endpoints at the addresses `members` (nic, pid, vni), in an order that all\n"
+          "members use. The endpoint's event queue learns how it goes: CmKind.group_agreed, group_joined,\n"
+          "group_failed, with `addr` as the connection.\n\n"
+          "member       this one's place in members.\n"
+          "names, name  how calls name the members, and this one (root_addr).\n"
+          "key          the same for all members of this join, another for other sets.\n"
+          "join_radix   children of a member in the tree of the join, the same for all members.\n"
+          "radix, block the group's own tree, which member 0 decides: children of a member within a block of\n"
+          "             `block` members that follow each other (0: all).\n"
+          "asks         of member 0: the join waits for supply().\n\n"
+          "Raises BadState (the endpoint is not enabled), InvalidArgument.")
+      .def<"__init__(ep, members, member, names, name, key, join_radix, radix, block, asks)">(
           [](GroupCore* self, EndpointCore& ep, const std::vector<Address>& members, uint32_t member,
              std::vector<uint64_t> names, uint64_t name, uint64_t key, uint32_t join_radix, uint32_t radix,
              uint32_t block, bool asks) {
@@ -259,60 +245,31 @@ void register_collective(Module& m) {
             call::take_rules(*ep.ep, &config);
             const auto group = ep.ep->join(std::move(config));
             new (self) GroupCore{ep.box, ep.ep, group};
-          },
-          nb::arg("ep"), nb::arg("members"), nb::arg("member"), nb::arg("names"), nb::arg("name"), nb::arg("key"),
-          nb::arg("join_radix"), nb::arg("radix"), nb::arg("block"), nb::arg("asks"),
-          "Begins to join a group of the endpoints at the addresses `members` (nic, pid, vni), in an order that all\n"
-          "members use. The endpoint's event queue learns how it goes: CmKind.group_agreed, group_joined,\n"
-          "group_failed, with `addr` as the connection.\n\n"
-          "member       this one's place in members.\n"
-          "names, name  how calls name the members, and this one (root_addr).\n"
-          "key          the same for all members of this join, another for other sets.\n"
-          "join_radix   children of a member in the tree of the join, the same for all members.\n"
-          "radix, block the group's own tree, which member 0 decides: children of a member within a block of\n"
-          "             `block` members that follow each other (0: all).\n"
-          "asks         of member 0: the join waits for supply().\n\n"
-          "Raises BadState (the endpoint is not enabled), InvalidArgument.")
-      .def_prop_ro(
-          "addr", [](const GroupCore& g) { return g.group->address(); }, "The number that calls take.")
-      .def(
-          "supply",
-          [](GroupCore& g, uint16_t multicast, uint32_t root, uint16_t error) {
-            if (!g.box->forked()) g.group->supply(multicast, root, error);
-          },
-          nb::arg("multicast"), nb::arg("root"), nb::arg("error"),
-          "Member 0, after group_agreed: the multicast address and its root's member, or every member's error.")
-      .def(
-          "look",
-          [](const GroupCore& g) {
-            const auto l = g.group->look();
-            nb::dict d;
-            d["state"] = state_of(l.state);
-            d["number"] = l.number;
-            d["multicast"] = l.multicast == nic::Group::kMulticastNone ? nb::none() : nb::object(nb::int_(l.multicast));
-            d["root"] = l.root;
-            d["error"] = l.error;
-            d["status"] = static_cast<int>(l.status);
-            d["lost"] = l.lost;
-            d["posted"] = l.posted;
-            d["done"] = l.done;
-            d["frames"] = l.frames;
-            d["ignored"] = l.ignored;
-            d["radix"] = l.radix;
-            d["block"] = l.block;
-            d["children"] = l.children;
-            d["text"] = l.text;
-            return d;
-          },
-          nb::sig("def look(self) -> dict[str, Any]"), "The group as this member sees it.")
-      .def(
-          "close",
-          [](GroupCore& g) {
-            if (g.box->forked()) return;
-            g.group->close();
-            g.box->drain();
-          },
-          "Leaves the group: its other members' reductions fail from now on, and this one's are canceled.");
+          })
+      .about("The number that calls take.")
+      .def_prop<"addr">([](const GroupCore& g) { return g.group->address(); })
+      .about("Member 0, after group_agreed: the multicast address and its root's member, or every member's error.")
+      .def<"supply(multicast, root, error)">([](GroupCore& g, uint16_t multicast, uint32_t root, uint16_t error) {
+        if (!g.box->forked()) g.group->supply(multicast, root, error);
+      })
+      .about("The group as this member sees it.")
+      .def<"look(self) -> dict[str, Any]">([](const GroupCore& g) {
+        const auto l = g.group->look();
+        nb::dict d;
+        d["state"] = state_of(l.state);
+        d["number"] = l.number;
+        d["multicast"] = l.multicast == nic::Group::kMulticastNone ? nb::none() : nb::object(nb::int_(l.multicast));
+        WEFT_PUT(d, l, root, error);
+        d["status"] = static_cast<int>(l.status);
+        WEFT_PUT(d, l, lost, posted, done, frames, ignored, radix, block, children, text);
+        return d;
+      })
+      .about("Leaves the group: its other members' reductions fail from now on, and this one's are canceled.")
+      .def<"close">([](GroupCore& g) {
+        if (g.box->forked()) return;
+        g.group->close();
+        g.box->drain();
+      });
 }
 
 }  // namespace weft::bind

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "bind/held.hpp"
+#include "bind/held_error.hpp"
 
 namespace weft::bind {
 
@@ -90,15 +91,12 @@ void DomainBox::drain_now() {
 
 bool DomainBox::tell(uint32_t pid, const char* what) {
   if (!on_news.is_valid() || closed) return false;
-  // An error that is set belongs to the call that drains.
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  PyErr_Fetch(&type, &value, &trace);
+  const HeldError error;  // an error that is set belongs to the call that drains
   const nb::object callback = on_news;
   PyObject* done = PyObject_CallFunction(callback.ptr(), "Is", pid, what);
   const bool yes = done != nullptr && PyObject_IsTrue(done) == 1;
   if (done == nullptr) PyErr_WriteUnraisable(callback.ptr());
   Py_XDECREF(done);
-  PyErr_Restore(type, value, trace);
   return yes;
 }
 
@@ -116,10 +114,9 @@ void register_errors(Module& m) {
       set_error(e.fi_code(), e.what());
     }
   });
-  m.def(
-      "set_error_factory", [](nb::object f) { keep(g_error_factory, std::move(f)); }, nb::arg("f"),
-      nb::sig("def set_error_factory(f: Callable[[int, str], BaseException]) -> None"),
-      "Registers the function (FI_ code, message) -> exception that makes every exception raised here.");
+  m.about("Registers the function (FI_ code, message) -> exception that makes every exception raised here.")
+      .def<"set_error_factory(f: Callable[[int, str], BaseException]) -> None">(
+          [](nb::object f) { keep(g_error_factory, std::move(f)); });
 }
 
 }  // namespace weft::bind

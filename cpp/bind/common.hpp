@@ -186,8 +186,7 @@ struct DomainBox {
   MemoryRegionCore* regions = nullptr;  // intrusive list of the open regions; guarded by the GIL
 };
 
-// ---- Python objects
-// --------------------------------------------------------------------------------------------------
+// ---- Python objects ------------------------------------------------------------------------------------------------
 
 struct DomainCore {
   std::shared_ptr<DomainBox> box;
@@ -338,8 +337,7 @@ struct EndpointCore {
 extern PyTypeObject* g_mr_type;
 extern PyTypeObject* g_mr_slice_type;
 
-// ---- buffers: the fast path of weft.buffers
-// -----------------------------------------------------------------
+// ---- buffers: the fast path of weft.buffers ------------------------------------------------------------------------
 
 struct Buf {
   std::byte* data = nullptr;
@@ -406,8 +404,7 @@ class KeptMemory {
   PyObject* memory_;
 };
 
-// ---- arguments
-// ---------------------------------------------------------------------------------------------------------
+// ---- arguments -----------------------------------------------------------------------------------------------------
 
 // Names of a method's parameters in order; the first `positional` may be given by position.
 struct Signature {
@@ -474,17 +471,19 @@ inline bool to_u64(PyObject* o, uint64_t* out, const char* method, const char* n
 }
 
 PyObject* none_or(PyObject* o);
+// WEFT_PUT(d, counts, hits, misses): d["hits"] = counts.hits, and so on.
+#define WEFT_PUT(to, from, ...) WEFT_PUT_ALL(WEFT_PUT_EACH(to, from, __VA_ARGS__))
+#define WEFT_PUT_ALL(...) WEFT_PUT_FOUR(WEFT_PUT_FOUR(WEFT_PUT_FOUR(WEFT_PUT_FOUR(__VA_ARGS__))))
+#define WEFT_PUT_FOUR(...) WEFT_PUT_ONE(WEFT_PUT_ONE(WEFT_PUT_ONE(WEFT_PUT_ONE(__VA_ARGS__))))
+#define WEFT_PUT_ONE(...) __VA_ARGS__
+#define WEFT_PUT_EACH(to, from, name, ...) \
+  (to)[#name] = (from).name __VA_OPT__(; WEFT_PUT_AGAIN WEFT_PUT_NONE(to, from, __VA_ARGS__))
+#define WEFT_PUT_AGAIN() WEFT_PUT_EACH
+#define WEFT_PUT_NONE ()
 // Sets an object that lives until the process ends, or the next one takes its place.
 inline void keep(PyObject*& place, nb::object object) {
   Py_XDECREF(std::exchange(place, object.release().ptr()));
 }
-
-// A text as an argument of a template.
-template <size_t N>
-struct Text {
-  consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }  // NOLINT: implicit
-  char text[N]{};
-};
 
 // The text as a Python object, borrowed.
 template <Text kName>
@@ -503,19 +502,17 @@ bool make_region(MemoryRegionCore* self, const std::shared_ptr<DomainBox>& box, 
                  uint64_t access, uint64_t requested_key, bool owned, bool enabled, uint32_t kind = 0,
                  nic::RegionExtra extra = {}, bool unowned = false);
 
-void register_limits(Module& m);
-void register_tables(Module& m);
-void register_errors(Module& m);
-void register_buffers(Module& m);
-void register_calls(Module& m);
-void register_endpoint(Module& m);
-void register_tcp(Module& m, Class<PyNic>& nic);
-void register_probes(Module& m);
-void register_numpy_memory(Module& m);
-void register_cache(Module& m);
-void register_ucp(Module& m);
-void register_window(Module& m);
-void register_elements(Module& m);
-void register_sync(Module& m);
+// The parts of the module: each registers its functions and types, in this order.
+// clang-format off
+#define WEFT_PARTS(part) \
+  part(errors) part(buffers) part(limits) part(tables) part(nic) part(takes) part(domain) part(cm) part(av) part(cq) \
+  part(cntr) part(mr) part(atomic) part(reduction) part(rules) part(message_config) part(endpoint) part(calls) \
+  part(selections) part(elements) part(collective) part(probes) part(numpy_memory) part(cache) part(ucp) \
+  part(ucp_worker) part(ucp_endpoint) part(window) part(sync) part(ofi_info) part(ofi) part(ofi_event_queues) \
+  part(ofi_endpoint) part(ofi_groups) part(ofi_work) part(ofi_regions) part(ofi_passive) part(held) part(triggers)
+// clang-format on
+#define WEFT_PART(name) void register_##name(Module& m);
+WEFT_PARTS(WEFT_PART)
+#undef WEFT_PART
 
 }  // namespace weft::bind

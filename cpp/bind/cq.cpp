@@ -265,19 +265,19 @@ PyObject* cq_sread(PyObject* self, PyObject* (&a)[3]) {
 }
 
 PyMethodDef g_cq_methods[] = {
-    {"read", method<cq_read>(), METH_FASTCALL | METH_KEYWORDS,
+    {"read", method<cq_read>(), kFast,
      "Takes completions without waiting (fi_cq_read).\n\n"
      "count  the most completions to take.\n\n"
      "Returns a list of entries of the queue's format, oldest first; the list is empty if the queue is. An entry's\n"
      "op_context is the object given to the operation.\n"
      "Raises Available when the entry at the head is a failed operation: readerr() takes it.\n"
      "Polling drives the NIC's progress. Source: fi_cq(3) fi_cq_read."},
-    {"readfrom", method<cq_readfrom>(), METH_FASTCALL | METH_KEYWORDS,
+    {"readfrom", method<cq_readfrom>(), kFast,
      "As read, with the initiator of each: a list of (entry, fi_addr) (fi_cq_readfrom).\n\n"
      "fi_addr is ADDR_NOTAVAIL for operations of this side, for peers that are not in the address vector, and if\n"
      "the endpoint was opened without fi.SOURCE in its capabilities.\n"
      "Raises Available, as read. Source: fi_cq(3) fi_cq_readfrom."},
-    {"sread", method<parsed<cq_sread<false>, "sread", "count cond timeout">>(), METH_FASTCALL | METH_KEYWORDS,
+    {"sread", method<parsed<cq_sread<false>, "sread", "count cond timeout">>(), kFast,
      "Waits until there is a completion, then takes up to count of them (fi_cq_sread).\n\n"
      "count    the most completions to take.\n"
      "cond     with CQ_COND_THRESHOLD the number of entries to wait for.\n"
@@ -285,12 +285,10 @@ PyMethodDef g_cq_methods[] = {
      "The call spins briefly, yields, then sleeps. Other Python threads run during the wait, and Ctrl-C ends it.\n"
      "Raises Again (timeout), Available (a failed operation is at the head), Canceled (signal()).\n"
      "Source: fi_cq(3) fi_cq_sread."},
-    {"sreadfrom", method<parsed<cq_sread<true>, "sreadfrom", "count cond timeout">>(), METH_FASTCALL | METH_KEYWORDS,
+    {"sreadfrom", method<parsed<cq_sread<true>, "sreadfrom", "count cond timeout">>(), kFast,
      "As sread, with the initiator of each: a list of (entry, fi_addr) (fi_cq_sreadfrom).\n\n"
      "Raises Again, Available, Canceled, as sread. Source: fi_cq(3) fi_cq_sreadfrom."},
     {nullptr, nullptr, 0, nullptr}};
-
-PyType_Slot g_cq_slots[] = {{Py_tp_methods, with_signatures("CompletionQueueCore", g_cq_methods)}, {0, nullptr}};
 
 }  // namespace
 
@@ -315,6 +313,12 @@ CompletionQueueCore::~CompletionQueueCore() {
 
 namespace {
 
+// The NIC's queue, usable.
+nic::DomainLock locked(const CompletionQueueCore& c) {
+  check_usable(c, "completion queue");
+  return nic::DomainLock(c.box->domain.get());
+}
+
 // The queue of a real libfabric, open.
 OfiCq& cq_open(const CompletionQueueCore& c, const char* call) {
   return ofi_open(OfiCore<OfiCq>{c.lib}, call);
@@ -323,28 +327,25 @@ OfiCq& cq_open(const CompletionQueueCore& c, const char* call) {
 }  // namespace
 
 void register_cq(Module& m) {
-  m.def(
-      "set_entry_types",
-      [](nb::type_object a, nb::type_object b, nb::type_object c, nb::type_object d, nb::type_object e) {
-        PyObject* types[] = {a.ptr(), b.ptr(), c.ptr(), d.ptr(), e.ptr()};
-        for (int i = 0; i < 5; ++i) {
-          if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(types[i]), &PyTuple_Type)) {
-            throw nb::type_error("entry types must be tuples");
-          }
-          keep(g_entry_types[i], nb::borrow(types[i]));
-          Py_CLEAR(g_known_entries[i].entry);
-        }
-      },
-      nb::arg("context"), nb::arg("msg"), nb::arg("data"), nb::arg("tagged"), nb::arg("error"),
-      nb::sig("def set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None"),
-      "Registers the NamedTuple classes of completion entries, one for each format.");
+  m.about("Registers the NamedTuple classes of completion entries, one for each format.")
+      .def<"set_entry_types(context: type, msg: type, data: type, tagged: type, error: type) -> None">(
+          [](nb::type_object a, nb::type_object b, nb::type_object c, nb::type_object d, nb::type_object e) {
+            PyObject* types[] = {a.ptr(), b.ptr(), c.ptr(), d.ptr(), e.ptr()};
+            for (int i = 0; i < 5; ++i) {
+              if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(types[i]), &PyTuple_Type)) {
+                throw nb::type_error("entry types must be tuples");
+              }
+              keep(g_entry_types[i], nb::borrow(types[i]));
+              Py_CLEAR(g_known_entries[i].entry);
+            }
+          });
 
-  Class<CompletionQueueCore> cq(m, "CompletionQueueCore", nb::type_slots(g_cq_slots),
+  Class<CompletionQueueCore> cq(m, "CompletionQueueCore",
+                                nb::type_slots(method_slots<"CompletionQueueCore", g_cq_methods>()),
                                 "The NIC's side of a completion queue.");
   def_waits(cq, &CompletionQueueCore::lib,
             "A descriptor that is readable while entries may be unread (wait_obj FD), or -1.");
-  cq.def(
-        "__init__",
+  cq.def<"__init__(domain, config, size=0, flags=0, signaling_vector=0, wait_cond=0)">(
         [](CompletionQueueCore* self, DomainCore& d, const nic::QueueConfig& config, nb::handle, nb::handle, nb::handle,
            nb::handle) {
           auto& box = box_of(d);
@@ -362,11 +363,9 @@ void register_cq(Module& m) {
           self->cq = std::move(queue);
           self->notifier = std::move(notifier);
           self->format = static_cast<int>(config.format);
-        },
-        nb::arg("domain"), nb::arg("config"), nb::arg("size") = 0, nb::arg("flags") = 0,
-        nb::arg("signaling_vector") = 0, nb::arg("wait_cond") = 0)
-      .def(
-          "__init__",
+        })
+      .about("The arguments after `config` are of struct fi_cq_attr, for a real libfabric.")
+      .def<"__init__(domain, config, size, flags, signaling_vector, wait_cond)">(
           [](CompletionQueueCore* self, const OfiCore<OfiDomain>& domain, const nic::QueueConfig& config, size_t size,
              uint64_t flags, int signaling_vector, int wait_cond) {
             ofi::FidDomain* const d = ofi_open(domain, "cq_open").get();
@@ -380,47 +379,43 @@ void register_cq(Module& m) {
             new (self) CompletionQueueCore();
             self->lib = std::move(made);
             self->format = format;
-          },
-          nb::arg("domain"), nb::arg("config"), nb::arg("size"), nb::arg("flags"), nb::arg("signaling_vector"),
-          nb::arg("wait_cond"), "The arguments after `config` are of struct fi_cq_attr, for a real libfabric.")
-      .def_prop_ro(
-          "huge_pages",
-          [](const CompletionQueueCore& c) {
-            return c.lib ? std::pair{false, 0} : std::pair{c.cq->in_huge_pages(), c.cq->huge_error()};
-          },
+          })
+      .about(
           "(True if the entries lie in huge pages, the kernel's error number if it refused huge pages, otherwise 0).")
-      .def_prop_ro(
-          "capacity", [](const CompletionQueueCore& c) { return c.lib ? 0 : c.cq->capacity(); },
-          "The number of entries that the queue holds.")
-      .def_prop_ro(
-          "acknowledgements",
-          [](CompletionQueueCore& c) {
-            check_usable(c, "completion queue");
-            const nic::DomainLock guard(c.box->domain.get());
-            return c.cq->acknowledgements();
-          },
-          "How often a batch of entries that were read has been acknowledged to the NIC; 0 without batches.")
-      .def(
-          "pending",
-          [](CompletionQueueCore& c) -> size_t {
-            if (c.lib) return c.lib->side.size();
-            check_usable(c, "completion queue");
-            const nic::DomainLock guard(c.box->domain.get());
-            return c.cq->unread();
-          },
+      .def_prop<"huge_pages">([](const CompletionQueueCore& c) {
+        return c.lib ? std::pair{false, 0} : std::pair{c.cq->in_huge_pages(), c.cq->huge_error()};
+      })
+      .about("The number of entries that the queue holds.")
+      .def_prop<"capacity">([](const CompletionQueueCore& c) { return c.lib ? 0 : c.cq->capacity(); })
+      .about("How often a batch of entries that were read has been acknowledged to the NIC; 0 without batches.")
+      .def_prop<"acknowledgements">([](CompletionQueueCore& c) {
+        const nic::DomainLock guard = locked(c);
+        return c.cq->acknowledgements();
+      })
+      .about(
           "The number of unread entries; with a real libfabric, which does not tell how many it has, of those that "
           "Weft\n"
           "has read before the application asked.")
-      .def(
-          "outstanding",
-          [](const CompletionQueueCore& c) -> size_t {
-            if (c.lib) return c.lib->slots.busy();
-            check_usable(c, "completion queue");
-            return 0;
-          },
-          "Operations of a real libfabric whose completions the queue has not reported yet.")
-      .def(
-          "readerr_core",
+      .def<"pending">([](CompletionQueueCore& c) -> size_t {
+        if (c.lib) return c.lib->side.size();
+        const nic::DomainLock guard = locked(c);
+        return c.cq->unread();
+      })
+      .about("Operations of a real libfabric whose completions the queue has not reported yet.")
+      .def<"outstanding">([](const CompletionQueueCore& c) -> size_t {
+        if (c.lib) return c.lib->slots.busy();
+        check_usable(c, "completion queue");
+        return 0;
+      })
+      .about(
+          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what\n"
+          "was asked and what was found. Raises Again if no failed operation is at the head.\n\n"
+          "decide  called as decide(status, key, peer, own); returns (err, prov_errno), which replace those of the\n"
+          "        domain's map. peer and own are addresses (nic, pid, vni); peer is None if the operation had no\n"
+          "        target.")
+      .def<
+          "readerr_core(self, flags?: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, tuple[int, "
+          "int, int]], tuple[int, int]] | None = None) -> Any">(
           [](CompletionQueueCore& c, nb::handle flags, nb::handle decide) {
             const uint64_t asked = number_of(flags, "cq.readerr", "flags");
             nic::CqEntry e;
@@ -446,76 +441,62 @@ void register_cq(Module& m) {
                 failed.discard_as_unraisable("the provider's decision on a failed operation");
               }
             }
+            PyObject* const fields[] = {
+                context_of(e),
+                number(e.flags),
+                number(e.len),
+                number(e.buf),
+                number(e.data),
+                number(e.tag),
+                number(error.olen),
+                PyLong_FromLong(error.err),
+                PyLong_FromLong(error.prov_errno),
+                PyBytes_FromStringAndSize(error.text.data(), static_cast<Py_ssize_t>(error.text.size())),
+                number(e.source),
+                nb::cast(error.status).release().ptr()};
             auto* type = reinterpret_cast<PyTypeObject*>(g_entry_types[4]);
-            PyObject* t = type->tp_alloc(type, 12);
+            PyObject* t = type->tp_alloc(type, std::size(fields));
             if (t == nullptr) throw nb::python_error();
-            PyTuple_SET_ITEM(t, 0, context_of(e));
-            PyTuple_SET_ITEM(t, 1, number(e.flags));
-            PyTuple_SET_ITEM(t, 2, number(e.len));
-            PyTuple_SET_ITEM(t, 3, number(e.buf));
-            PyTuple_SET_ITEM(t, 4, number(e.data));
-            PyTuple_SET_ITEM(t, 5, number(e.tag));
-            PyTuple_SET_ITEM(t, 6, number(error.olen));
-            PyTuple_SET_ITEM(t, 7, PyLong_FromLong(error.err));
-            PyTuple_SET_ITEM(t, 8, PyLong_FromLong(error.prov_errno));
-            PyTuple_SET_ITEM(t, 9,
-                             PyBytes_FromStringAndSize(error.text.data(), static_cast<Py_ssize_t>(error.text.size())));
-            PyTuple_SET_ITEM(t, 10, number(e.source));
-            PyTuple_SET_ITEM(t, 11, nb::cast(error.status).release().ptr());
+            for (size_t i = 0; i < std::size(fields); ++i) PyTuple_SET_ITEM(t, static_cast<Py_ssize_t>(i), fields[i]);
             return nb::steal(t);
-          },
-          nb::arg("flags").none() = 0, nb::arg("decide").none() = nb::none(),
-          nb::sig("def readerr_core(self, flags: int = 0, decide: Callable[[Status, int, tuple[int, int, int] | None, "
-                  "tuple[int, int, int]], tuple[int, int]] | None = None) -> Any"),
-          "Takes the failed operation at the head (fi_cq_readerr): a CqErrEntry whose err_data says in words what\n"
-          "was asked and what was found. Raises Again if no failed operation is at the head.\n\n"
-          "decide  called as decide(status, key, peer, own); returns (err, prov_errno), which replace those of the\n"
-          "        domain's map. peer and own are addresses (nic, pid, vni); peer is None if the operation had no\n"
-          "        target.")
-      .def(
-          "signal",
-          [](CompletionQueueCore& c) {
-            if (c.lib) return cq_open(c, "cq.signal"), ofi_cq_signal(*c.lib);
-            check_usable(c, "completion queue");
-            c.cq->signaled.store(true, std::memory_order_seq_cst);
-            c.cq->event.tell();
-            c.box->domain->nic()->waiter().wake();
-          },
-          "Ends one waiting sread (fi_cq_signal). Source: fi_cq(3) fi_cq_signal.")
-      .def(
-          "trywait",
-          [](CompletionQueueCore& c) {
-            if (c.lib) {
-              OfiCq& queue = cq_open(c, "cq.trywait");
-              if (!queue.side.empty()) return false;
-              if (queue.has_wait) return ofi_trywait(*queue.domain->fabric, {queue.h.fid});
-              raise(fi_err::kEINVAL, "cq.trywait: ", nb::repr(nb::find(c)).c_str(),
-                    " has no wait object\n  try: wait_obj=fi.WAIT_FD");
-            }
-            check_usable(c, "completion queue");
-            {
-              const nic::DomainLock guard(c.box->domain.get());
-              if (c.cq->unread() != 0 || c.box->domain->software_waits()) return false;
-            }
-            c.box->domain->nic()->prepare_app_sleep();
-            const nic::DomainLock guard(c.box->domain.get());
-            return c.cq->unread() == 0 && !c.box->domain->software_waits();
-          },
+          })
+      .about("Ends one waiting sread (fi_cq_signal). Source: fi_cq(3) fi_cq_signal.")
+      .def<"signal">([](CompletionQueueCore& c) {
+        if (c.lib) return cq_open(c, "cq.signal"), ofi_cq_signal(*c.lib);
+        check_usable(c, "completion queue");
+        c.cq->signaled.store(true, std::memory_order_seq_cst);
+        c.cq->event.tell();
+        c.box->domain->nic()->waiter().wake();
+      })
+      .about(
           "True when the fd may be waited on; False when entries are unread (fi_trywait). Source: fi_poll(3) "
           "fi_trywait.")
-      .def(
-          "_look",
-          [](CompletionQueueCore& c) {
-            if (c.lib) ofi_cq_look(*c.lib);
-          },
-          "From now on sread of a real libfabric's queue looks again and again; returns when no thread waits there.")
-      .def(
-          "_words",
-          [](const CompletionQueueCore& c, int prov_errno, const nb::bytes& err_data) {
-            return words_of(OfiCore<OfiCq>{c.lib}, prov_errno, err_data, "cq.strerror");
-          },
-          nb::arg("prov_errno"), nb::arg("err_data"), "The text of a real libfabric's provider for an error number.")
-      .def("close", [](CompletionQueueCore& c) {
+      .def<"trywait">([](CompletionQueueCore& c) {
+        if (c.lib) {
+          OfiCq& queue = cq_open(c, "cq.trywait");
+          if (!queue.side.empty()) return false;
+          if (queue.has_wait) return ofi_trywait(*queue.domain->fabric, {queue.h.fid});
+          raise(fi_err::kEINVAL, "cq.trywait: ", nb::repr(nb::find(c)).c_str(),
+                " has no wait object\n  try: wait_obj=fi.WAIT_FD");
+        }
+        check_usable(c, "completion queue");
+        {
+          const nic::DomainLock guard(c.box->domain.get());
+          if (c.cq->unread() != 0 || c.box->domain->software_waits()) return false;
+        }
+        c.box->domain->nic()->prepare_app_sleep();
+        const nic::DomainLock guard(c.box->domain.get());
+        return c.cq->unread() == 0 && !c.box->domain->software_waits();
+      })
+      .about("From now on sread of a real libfabric's queue looks again and again; returns when no thread waits there.")
+      .def<"_look">([](CompletionQueueCore& c) {
+        if (c.lib) ofi_cq_look(*c.lib);
+      })
+      .about("The text of a real libfabric's provider for an error number.")
+      .def<"_words(prov_errno, err_data)">([](const CompletionQueueCore& c, int prov_errno, const nb::bytes& err_data) {
+        return words_of(OfiCore<OfiCq>{c.lib}, prov_errno, err_data, "cq.strerror");
+      })
+      .def<"close">([](CompletionQueueCore& c) {
         if (c.lib) return ofi_cq_close(*c.lib);
         c.closed = true;
         if (!c.box->forked()) c.cq->event.tell();  // wakes threads in sread(), which raise that the queue is closed

@@ -105,7 +105,7 @@ PyObject* domain_mr_reg(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 }
 
 PyMethodDef g_domain_methods[] = {
-    {"mr_reg", method<domain_mr_reg>(), METH_FASTCALL | METH_KEYWORDS,
+    {"mr_reg", method<domain_mr_reg>(), kFast,
      "Register memory (fi_mr_reg). Returns a MemoryRegion.\n\n"
      "buf             a buffer of at least 1 byte, or (address, length). Held until the region is closed. Peers\n"
      "                access memory that Weft allocated (`Domain.alloc`, `weft.empty`) fastest.\n"
@@ -121,70 +121,57 @@ PyMethodDef g_domain_methods[] = {
      "Thread safety: any thread. Source: fi_mr(3) fi_mr_reg."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot g_domain_slots[] = {{Py_tp_methods, with_signatures("DomainCore", g_domain_methods)}, {0, nullptr}};
-
 }  // namespace
 
 void register_domain(Module& m) {
-  m.def(
-      "set_region_type", [](nb::type_object type) { keep(g_region_type, std::move(type)); }, nb::arg("type"),
-      "Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.");
+  m.about("Registers the class of regions that DomainCore.mr_reg makes: a subclass of MemoryRegionCore.")
+      .def<"set_region_type(type)">([](nb::type_object type) { keep(g_region_type, std::move(type)); });
 
-  Class<DomainCore>(m, "DomainCore", nb::type_slots(g_domain_slots), "The NIC's side of a domain.")
-      .def(
-          "__init__",
+  Class<DomainCore>(m, "DomainCore", nb::type_slots(method_slots<"DomainCore", g_domain_methods>()),
+                    "The NIC's side of a domain.")
+      .about("takes  the resources that a region takes of the provider.")
+      .def<"__init__(self, nic: Nic, config: DomainConfig, takes: RegionTakes | None = None) -> None">(
           [](DomainCore* self, PyNic& nic, const nic::DomainConfig& config, nb::handle takes) {
             RegionTakes* const taken = takes.is_none() ? nullptr : nb::cast<RegionTakes*>(takes);
             new (self) DomainCore(make_domain(nic, config));
             self->box->rules.takes = taken;
             if (taken != nullptr) self->box->rules.takes_object = nb::borrow(takes);
-          },
-          nb::arg("nic"), nb::arg("config"), nb::arg("takes").none() = nb::none(),
-          nb::sig("def __init__(self, nic: Nic, config: DomainConfig, takes: RegionTakes | None = None) -> None"),
-          "takes  the resources that a region takes of the provider.")
-      .def(
-          "map_key", [](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); }, nb::arg("key"),
-          "Returns a handle for a peer's key. Transfers of a domain with raw keys take handles in place of keys.")
-      .def(
-          "unmap_handle", [](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); },
-          nb::arg("handle"), "Frees a handle of map_key(); False if there is no such handle.")
-      .def(
-          "set_mr_quick", [](DomainCore& d, bool quick) { d.box->rules.quick = quick; }, nb::arg("quick"),
-          "False: from now on every mr_reg calls _mr_reg.")
-      .def(
-          "staged_with",
-          [](DomainCore& d, nb::handle ep) {
-            nb::list out;
-            if (!d.box || d.box->forked()) return out;
-            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
-              PyObject* found = r->staged && r->bound.is(ep) ? still_alive(r->self) : nullptr;
-              if (found != nullptr) out.append(nb::steal(found));
-            }
-            return out;
-          },
-          nb::arg("ep"), nb::sig("def staged_with(self, ep: object) -> list[Any]"),
-          "The open regions that were bound to an endpoint without Python.")
-      .def(
-          "set_news", [](DomainCore& d, nb::object callback) { box_of(d)->on_news = std::move(callback); },
-          nb::arg("callback"), nb::sig("def set_news(self, callback: Callable[[int, str], object]) -> None"),
+          })
+      .about("Returns a handle for a peer's key. Transfers of a domain with raw keys take handles in place of keys.")
+      .def<"map_key(key)">([](DomainCore& d, uint64_t key) { return box_of(d)->domain->map_raw(key); })
+      .about("Frees a handle of map_key(); False if there is no such handle.")
+      .def<"unmap_handle(handle)">([](DomainCore& d, uint64_t handle) { return box_of(d)->domain->unmap_raw(handle); })
+      .about("False: from now on every mr_reg calls _mr_reg.")
+      .def<"set_mr_quick(quick)">([](DomainCore& d, bool quick) { d.box->rules.quick = quick; })
+      .about("The open regions that were bound to an endpoint without Python.")
+      .def<"staged_with(self, ep: object) -> list[Any]">([](DomainCore& d, nb::handle ep) {
+        nb::list out;
+        if (!d.box || d.box->forked()) return out;
+        for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
+          PyObject* found = r->staged && r->bound.is(ep) ? still_alive(r->self) : nullptr;
+          if (found != nullptr) out.append(nb::steal(found));
+        }
+        return out;
+      })
+      .about(
           "Calls callback(pid, what) soon after an endpoint has news, in a call that posts or reads. The callback "
           "must\n"
           "not refer to the domain. match_mode: the endpoint's message_statistics() about its match mode have "
           "changed.\n"
           "no_id: too many long messages waited to be pulled. stopped: a receiver has refused a message; the last two\n"
           "are told for the first, second, fourth ... time.")
-      .def(
-          "regions",
-          [](DomainCore& d) {
-            nb::list out;
-            if (!d.box || d.box->forked()) return out;
-            for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
-              if (PyObject* found = still_alive(r->self)) out.append(nb::steal(found));
-            }
-            return out;
-          },
-          nb::sig("def regions(self) -> list[Any]"), "The open regions.")
-      .def("close", [](DomainCore& d) {
+      .def<"set_news(self, callback: Callable[[int, str], object]) -> None">(
+          [](DomainCore& d, nb::object callback) { box_of(d)->on_news = std::move(callback); })
+      .about("The open regions.")
+      .def<"regions(self) -> list[Any]">([](DomainCore& d) {
+        nb::list out;
+        if (!d.box || d.box->forked()) return out;
+        for (MemoryRegionCore* r = d.box->regions; r != nullptr; r = r->next) {
+          if (PyObject* found = still_alive(r->self)) out.append(nb::steal(found));
+        }
+        return out;
+      })
+      .def<"close">([](DomainCore& d) {
         if (!d.box || d.box->closed || d.box->forked()) return;
         d.box->domain->triggers().flush();
         d.box->drain();

@@ -321,8 +321,7 @@ PyObject* elements_put(PyObject* self, PyObject* (&a)[3]) {
   return in_python(self, interned<"_put_rows">(), {indices, values, axis != nullptr ? axis : zero});
 }
 
-#define WEFT_CALL(name, params, doc) \
-  {#name, method<parsed<elements_##name, #name, params>>(), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_CALL(name, params, doc) {#name, method<parsed<elements_##name, #name, params>>(), kFast, doc}
 
 PyMethodDef g_methods[] = {
     WEFT_CALL(
@@ -372,7 +371,6 @@ constexpr const char* kDoc =
 }  // namespace
 
 void register_elements(Module& m) {
-  register_selections(m);
   if (!make_adder_type(m)) throw nb::python_error();
   static std::vector<PyMethodDef> methods;
   for (const PyMethodDef* from :
@@ -395,14 +393,11 @@ void register_elements(Module& m) {
   if (!type.is_valid()) throw nb::python_error();
   g_elements_type = reinterpret_cast<PyTypeObject*>(nb::borrow(type).release().ptr());  // kept forever
   m.attr("Elements") = type;
-  m.def(
-      "set_copy_type",
-      [](nb::handle copy) {
+  m.about("The subclass of numpy.ndarray of what t[key] returns, where NumPy would return a view. Kept forever.")
+      .def<"set_copy_type(type: type) -> None">([](nb::handle copy) {
         if (!PyType_Check(copy.ptr())) throw nb::type_error("a subclass of numpy.ndarray");
         g_copy_type = reinterpret_cast<PyTypeObject*>(nb::borrow(copy).release().ptr());
-      },
-      nb::arg("type"), nb::sig("def set_copy_type(type: type) -> None"),
-      "The subclass of numpy.ndarray of what t[key] returns, where NumPy would return a view. Kept forever.");
+      });
 }
 
 }  // namespace weft::bind

@@ -80,7 +80,6 @@ bool pick_rows(const Place& p, PyObject* indices, nic::Rows* rows, Picked* s, nb
 inline bool is_index_array(PyObject* key) {
   return PyList_CheckExact(key) || PyArray_CheckExact(key);
 }
-void register_selections(Module& m);
 
 // ---- elements_value.cpp: values -----------------------------------------------------------------------------------
 

@@ -313,16 +313,14 @@ constexpr const char* kAtDoc =
     "op        as for `fetch_op`.\n\n"
     "Raises IndexError (out of bounds: nothing is updated), ValueError, TypeError, AccessDenied.";
 
-PyMethodDef g_adder_methods[] = {
-    {"at", method<parsed<adder_at, "add.at", "indices! values op">>(), METH_FASTCALL | METH_KEYWORDS, kAtDoc},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_adder_methods[] = {{"at", method<parsed<adder_at, "add.at", "indices! values op">>(), kFast, kAtDoc},
+                                 {nullptr, nullptr, 0, nullptr}};
 PyGetSetDef g_adder_getset[] = {{"__signature__", adder_signature, nullptr, "The signature of the call.", nullptr},
                                 {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyMemberDef g_adder_members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Adder, call), READONLY, nullptr},
                                  {nullptr, 0, 0, 0, nullptr}};
 
-#define WEFT_CALL(name, params, doc) \
-  {#name, method<parsed<elements_##name, #name, params>>(), METH_FASTCALL | METH_KEYWORDS, doc}
+#define WEFT_CALL(name, params, doc) {#name, method<parsed<elements_##name, #name, params>>(), kFast, doc}
 
 }  // namespace
 

@@ -139,199 +139,153 @@ EndpointCore::~EndpointCore() {
 void register_endpoint(Module& m) {
   Class<EndpointCore>(m, "EndpointCore", nb::type_slots(g_endpoint_slots),
                       "The NIC's side of an endpoint: its data path.")
-      .def(
-          "__init__",
+      .def<"__init__(domain, config)">(
           [](nb::pointer_and_handle<EndpointCore> self, DomainCore& d, const nic::EndpointConfig& config) {
             if (!d.box || d.box->closed) raise(fi_err::kEOPBADSTATE, "the domain is closed");
             new (self.p) EndpointCore(self.h.ptr(), d.box, config);
-          },
-          nb::arg("domain"), nb::arg("config"))
-      .def(
-          "__init__",
-          [](nb::pointer_and_handle<EndpointCore> self, const EndpointCore& original) {
-            new (self.p) EndpointCore(self.h.ptr(), original);
-          },
-          nb::arg("original"),
+          })
+      .about(
           "An alias: the same endpoint of the NIC with flags and a lane of its own, at first the original's flags. No "
           "order ties its operations to others.")
-      .def(
-          "set_min_multi_recv", [](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); },
-          nb::arg("bytes"),
+      .def<"__init__(original)">([](nb::pointer_and_handle<EndpointCore> self, const EndpointCore& original) {
+        new (self.p) EndpointCore(self.h.ptr(), original);
+      })
+      .about(
           "OPT_MIN_MULTI_RECV of receives that are posted later: bytes that a buffer for several messages must have\n"
           "left to take one more.")
-      .def(
-          "set_match_mode",
-          [](EndpointCore& e, const nic::MessageConfig& config) {
-            if (!e.ep->set_match_mode(config))
-              raise(fi_err::kEOPBADSTATE, "the match mode is set before the endpoint is enabled");
-          },
-          nb::arg("config"),
+      .def<"set_min_multi_recv(bytes)">([](EndpointCore& e, uint64_t bytes) { e.ep->set_min_multi_recv(bytes); })
+      .about(
           "Where messages are matched, with the sizes of the mode and its request buffers, of an endpoint that is not\n"
           "enabled yet; other values of the MessageConfig do not matter. Raises BadState.")
-      .def(
-          "set_retry_time", [](EndpointCore& e, uint64_t ns) { e.ep->messages().set_retry_time(ns); }, nb::arg("ns"),
-          "MessageConfig.retry_ns_max of messages that are refused for the first time later.")
-      .def(
-          "_set_lane",
+      .def<"set_match_mode(config)">([](EndpointCore& e, const nic::MessageConfig& config) {
+        if (!e.ep->set_match_mode(config))
+          raise(fi_err::kEOPBADSTATE, "the match mode is set before the endpoint is enabled");
+      })
+      .about("MessageConfig.retry_ns_max of messages that are refused for the first time later.")
+      .def<"set_retry_time(ns)">([](EndpointCore& e, uint64_t ns) { e.ep->messages().set_retry_time(ns); })
+      .about(
+          "The order of the handle's operations, their traffic class, and the flags that all transfers and atomics\n"
+          "have besides those of their calls.")
+      .def<"_set_lane(msg_order, tclass, call_flags)">(
           [](EndpointCore& e, uint64_t msg_order, uint8_t tclass, uint64_t call_flags) {
             e.ep->set_lane(nic::lane_of(e.lane), msg_order, tclass);
             e.one_sided = call::one_sided_flags(e.ep->config().rules, e.lane, call_flags);
-          },
-          nb::arg("msg_order"), nb::arg("tclass"), nb::arg("call_flags"),
-          "The order of the handle's operations, their traffic class, and the flags that all transfers and atomics\n"
-          "have besides those of their calls.")
-      .def(
-          "_set_op_flags",
-          [](EndpointCore& e, bool receives, uint64_t flags) {
-            call::set_default_flags(e.ep->config().rules, receives, flags, &e.flags);
-          },
-          nb::arg("receives"), nb::arg("flags"), "The handle's default flags of one side.")
-      .def(
-          "_ask",
-          [](EndpointCore& e, const std::vector<std::string>& calls) {
-            for (const std::string& call : calls) e.goes &= ~bit_of(call);
-          },
-          nb::arg("calls"),
-          "Calls that _asked(call, *args, **kwargs) of the handle sees first; they go on if it says NotImplemented.")
-      .def(
-          "bind_cq",
-          [](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
-            check_usable(cq, "completion queue");
-            e.ep->bind_cq(cq.cq, flags);
-          },
-          nb::arg("cq"), nb::arg("flags"))
-      .def(
-          "bind_cntr",
-          [](EndpointCore& e, CounterCore& c, uint64_t flags) {
-            check_usable(c, "counter");
-            e.ep->bind_counter(c.counter, flags);
-          },
-          nb::arg("cntr"), nb::arg("flags"))
-      .def(
-          "bind_av", [](EndpointCore& e, AddressVectorCore& a) { e.ep->bind_av(a.av); }, nb::arg("av"))
-      .def(
-          "enable_at",
-          [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
-            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-            return e.ep->enable(nic, pid, vnis);
-          },
-          nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
-          nb::sig("def enable_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> int"),
+          })
+      .about("The handle's default flags of one side.")
+      .def<"_set_op_flags(receives, flags)">([](EndpointCore& e, bool receives, uint64_t flags) {
+        call::set_default_flags(e.ep->config().rules, receives, flags, &e.flags);
+      })
+      .about("Calls that _asked(call, *args, **kwargs) of the handle sees first; they go on if it says NotImplemented.")
+      .def<"_ask(calls)">([](EndpointCore& e, const std::vector<std::string>& calls) {
+        for (const std::string& call : calls) e.goes &= ~bit_of(call);
+      })
+      .def<"bind_cq(cq, flags)">([](EndpointCore& e, CompletionQueueCore& cq, uint64_t flags) {
+        check_usable(cq, "completion queue");
+        e.ep->bind_cq(cq.cq, flags);
+      })
+      .def<"bind_cntr(cntr, flags)">([](EndpointCore& e, CounterCore& c, uint64_t flags) {
+        check_usable(c, "counter");
+        e.ep->bind_counter(c.counter, flags);
+      })
+      .def<"bind_av(av)">([](EndpointCore& e, AddressVectorCore& a) { e.ep->bind_av(a.av); })
+      .about(
           "Claims the address and opens the endpoint. pid None: the NIC chooses a free one. Returns the pid.\n\n"
           "vnis  under FI_AV_AUTH_KEY all VNIs that the endpoint accepts.\n\n"
           "Raises AddressInUse, BadState, FabricError (ENOAV, ENOCQ: no address vector, no completion queue).")
-      .def(
-          "try_at",
+      .def<"enable_at(self, nic: int, pid?: int | None, vnis: Sequence[int] = ()) -> int">(
+          [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
+            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+            return e.ep->enable(nic, pid, vnis);
+          })
+      .about("Raises AddressInUse if enable_at() would find the address taken. Checks nothing else.")
+      .def<"try_at(self, nic: int, pid?: int | None, vnis: Sequence[int] = ()) -> None">(
           [](EndpointCore& e, uint32_t nic, std::optional<uint32_t> pid, const std::vector<uint16_t>& vnis) {
             if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
             e.ep->enable(nic, pid, vnis, nic::Endpoint::Claim::try_only);
-          },
-          nb::arg("nic"), nb::arg("pid").none(), nb::arg("vnis") = std::vector<uint16_t>{},
-          nb::sig("def try_at(self, nic: int, pid: int | None, vnis: Sequence[int] = ()) -> None"),
-          "Raises AddressInUse if enable_at() would find the address taken. Checks nothing else.")
-      .def(
-          "bind_cm",
-          [](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
-            e.ep->cm().bind(queue.queue, token, listens);
-          },
-          nb::arg("queue"), nb::arg("token"), nb::arg("listens"),
+          })
+      .about(
           "Passes connection messages for the endpoint to the queue, with the token. listens: requests are accepted.")
-      .def(
-          "send_cm",
+      .def<"bind_cm(queue, token, listens)">([](EndpointCore& e, CmQueueCore& queue, uint64_t token, bool listens) {
+        e.ep->cm().bind(queue.queue, token, listens);
+      })
+      .about("Sends a connection message to the endpoint at an address (nic, pid, vni).")
+      .def<"send_cm(to, kind, connection, data)">(
           [](EndpointCore& e, const CmAddress& to, uint32_t kind, uint64_t connection, nb::bytes data) {
             answer_cm(e, [&] {
               return e.ep->cm().send(cm_address(to), static_cast<nic::CmKind>(kind), connection, cm_bytes(data));
             });
-          },
-          nb::arg("to"), nb::arg("kind"), nb::arg("connection"), nb::arg("data"),
-          "Sends a connection message to the endpoint at an address (nic, pid, vni).")
-      .def(
-          "cm_step",
-          [](EndpointCore& e, uint32_t kind, const CmAddress& to, uint64_t connection, nb::bytes data) {
-            answer_cm(e, [&] {
-              return e.ep->connection().step(static_cast<nic::CmKind>(kind), cm_address(to), connection,
-                                             cm_bytes(data));
-            });
-          },
-          nb::arg("kind"), nb::arg("to"), nb::arg("connection"), nb::arg("data"),
-          "Asks the endpoint at an address (nic, pid, vni) for a connection, accepts its request, or shuts down.")
-      .def(
-          "cm_take",
+          })
+      .about("Asks the endpoint at an address (nic, pid, vni) for a connection, accepts its request, or shuts down.")
+      .def<"cm_step(kind, to, connection, data)">([](EndpointCore& e, uint32_t kind, const CmAddress& to,
+                                                     uint64_t connection, nb::bytes data) {
+        answer_cm(e, [&] {
+          return e.ep->connection().step(static_cast<nic::CmKind>(kind), cm_address(to), connection, cm_bytes(data));
+        });
+      })
+      .about("Changes the connection as a message of CmQueue.pop() says; what the application hears of the message.")
+      .def<"cm_take(kind, what, source, connection)">(
           [](EndpointCore& e, uint32_t kind, uint32_t what, const CmAddress& source, uint64_t connection) {
             nic::CmEvent message;
             message.kind = static_cast<nic::CmKind>(kind), message.what = static_cast<nic::CmKind>(what);
             message.source = cm_address(source), message.connection = connection;
             return e.ep->connection().take(message);
-          },
-          nb::arg("kind"), nb::arg("what"), nb::arg("source"), nb::arg("connection"),
-          "Changes the connection as a message of CmQueue.pop() says; what the application hears of the message.")
-      .def(
-          "cm_look",
-          [](EndpointCore& e) {
-            const nic::Connection& c = e.ep->connection();
-            const wire::EpAddress p = c.peer().value_or(wire::EpAddress{});
-            return std::tuple(c.state(), CmAddress{p.nic, p.pid, p.vni}, c.number());
-          },
-          "The connection: its state, the address (nic, pid, vni) of the peer if there is one, and its number.")
-      .def(
-          "cancel",
-          [](EndpointCore& e, nb::handle context) {
-            if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
-            if (e.ep->closed()) raise(fi_err::kEOPBADSTATE, "the endpoint is closed");
-            const size_t n = e.ep->cancel(reinterpret_cast<uint64_t>(context.ptr()));
-            e.box->drain();
-            if (n == 0) raise(2 /* FI_ENOENT */, "cancel: no operation with this context waits to be started");
-          },
-          nb::arg("context").none(), nb::sig("def cancel(self, context: object) -> None"),
+          })
+      .about("The connection: its state, the address (nic, pid, vni) of the peer if there is one, and its number.")
+      .def<"cm_look">([](EndpointCore& e) {
+        const nic::Connection& c = e.ep->connection();
+        const wire::EpAddress p = c.peer().value_or(wire::EpAddress{});
+        return std::tuple(c.state(), CmAddress{p.nic, p.pid, p.vni}, c.number());
+      })
+      .about(
           "Cancels operations with this context that have not started (fi_cancel); each completes as canceled.\n\n"
           "Raises FabricError (ENOENT) if there is no such operation: it may have completed just before.\n"
           "Source: fi_endpoint(3) fi_cancel.")
-      .def(
-          "atomic_limit",
+      .def<"cancel(self, context?: object) -> None">([](EndpointCore& e, nb::handle context) {
+        if (e.box->forked()) raise(fi_err::kEOPBADSTATE, "this endpoint belongs to the parent process");
+        if (e.ep->closed()) raise(fi_err::kEOPBADSTATE, "the endpoint is closed");
+        const size_t n = e.ep->cancel(reinterpret_cast<uint64_t>(context.ptr()));
+        e.box->drain();
+        if (n == 0) raise(2 /* FI_ENOENT */, "cancel: no operation with this context waits to be started");
+      })
+      .about(
+          "Returns the limit (elements of one call, bytes of one element); (0, size) if the operation does not exist.")
+      .def<"atomic_limit(datatype, op, family)">(
           [](const EndpointCore& e, uint64_t datatype, uint64_t op, uint64_t family) {
             const nic::Limits& limits = e.ep->domain()->nic()->limits();
             const call::AtomicLimit a = call::atomic_limit(e.ep->config().rules, limits, datatype, op, family);
             return std::pair(a.count, a.size);
-          },
-          nb::arg("datatype"), nb::arg("op"), nb::arg("family"),
-          "Returns the limit (elements of one call, bytes of one element); (0, size) if the operation does not exist.")
-      .def_prop_ro(
-          "address",
-          [](const EndpointCore& e) {
-            const wire::EpAddress& a = e.ep->address();
-            return CmAddress{a.nic, a.pid, a.vni};
-          },
-          "(nic, pid, vni) of the enabled endpoint.")
-      .def(
-          "message_statistics", [](EndpointCore& e) { return message_statistics(*e.ep); },
-          nb::sig("def message_statistics(self) -> dict[str, Any]"), "Counts of messages: see fi.MessageStatistics.")
-      .def(
-          "unreceived", [](EndpointCore& e, size_t max) { return unreceived(*e.ep, max); }, nb::arg("max"),
-          nb::sig("def unreceived(self, max: int) -> tuple[list[tuple[int, int, int, int, int]], int]"),
+          })
+      .about("(nic, pid, vni) of the enabled endpoint.")
+      .def_prop<"address">([](const EndpointCore& e) {
+        const wire::EpAddress& a = e.ep->address();
+        return CmAddress{a.nic, a.pid, a.vni};
+      })
+      .about("Counts of messages: see fi.MessageStatistics.")
+      .def<"message_statistics(self) -> dict[str, Any]">([](EndpointCore& e) { return message_statistics(*e.ep); })
+      .about(
           "The oldest messages that no receive has taken: (flags, length, data, tag, fi_addr of the sender) of each,\n"
           "untagged ones first; and the number of all.")
-      .def(
-          "statistics",
-          [](const EndpointCore& e) {
-            nb::dict d;
-            d["tx_pending"] = e.ep->outstanding();
-            d["tx_size"] = e.ep->config().tx_size;
-            d["batches"] = e.ep->batches();
-            const auto [commands, free_slots] = e.ep->commands();
-            d["commands"] = commands.commands;
-            d["low_latency_commands"] = commands.low_latency;
-            d["doorbells"] = commands.doorbells;
-            d["write_backs"] = commands.write_backs;
-            d["free_commands"] = free_slots;
-            d["page_requests"] = e.ep->page_requests();
-            d["page_timeouts"] = e.ep->page_timeouts();
-            return d;
-          },
-          nb::sig("def statistics(self) -> dict[str, int]"),
+      .def<"unreceived(self, max: int) -> tuple[list[tuple[int, int, int, int, int]], int]">(
+          [](EndpointCore& e, size_t max) { return unreceived(*e.ep, max); })
+      .about(
           "tx_pending: number of operations under way; tx_size: the most at a time; batches: how often the endpoint "
           "has\n"
           "begun the operations that it held for MORE; fi.EndpointStatistics describes the others.")
-      .def("close", [](EndpointCore& e) {
+      .def<"statistics(self) -> dict[str, int]">([](const EndpointCore& e) {
+        nb::dict d;
+        d["tx_pending"] = e.ep->outstanding();
+        d["tx_size"] = e.ep->config().tx_size;
+        d["batches"] = e.ep->batches();
+        const auto [commands, free_slots] = e.ep->commands();
+        d["commands"] = commands.commands;
+        d["low_latency_commands"] = commands.low_latency;
+        WEFT_PUT(d, commands, doorbells, write_backs);
+        d["free_commands"] = free_slots;
+        d["page_requests"] = e.ep->page_requests();
+        d["page_timeouts"] = e.ep->page_timeouts();
+        return d;
+      })
+      .def<"close">([](EndpointCore& e) {
         if (e.box->forked()) return;
         if (e.alias) {
           e.goes = 0;

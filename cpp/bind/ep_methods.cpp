@@ -22,8 +22,7 @@ PyObject* called(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
 
 // A call's number is its place in the table.
 constexpr size_t kFirst = __COUNTER__ + 1;
-#define WEFT_CALL(name, params, doc) \
-  {#name, method<called<ep_##name, __COUNTER__ - kFirst>>(), METH_FASTCALL | METH_KEYWORDS, doc},
+#define WEFT_CALL(name, params, doc) {#name, method<called<ep_##name, __COUNTER__ - kFirst>>(), kFast, doc},
 
 PyMethodDef g_methods[] = {
 #include "bind/calls.inl"
@@ -55,9 +54,8 @@ uint64_t bit_of(std::string_view call) {
 }
 
 void register_calls(Module& m) {
-  m.def(
-      "calls",
-      [] {
+  m.about("The data-path calls of endpoints: (name, table, form, kind, params) each, as in cpp/bind/calls.inl.")
+      .def<"calls() -> list[tuple[str, str, str, str, str]]">([] {
         static constexpr const char* kRows[][5] = {
 #define WEFT_TRANSFER(name, entry, form, kind, params, doc) {#name, "rma", #form, #kind, params},
 #define WEFT_BATCH(name, kind, params, doc) {#name, "batch", "one", #kind, params},
@@ -69,9 +67,7 @@ void register_calls(Module& m) {
         nb::list all;
         for (const auto& row : kRows) all.append(nb::make_tuple(row[0], row[1], row[2], row[3], row[4]));
         return all;
-      },
-      nb::sig("def calls() -> list[tuple[str, str, str, str, str]]"),
-      "The data-path calls of endpoints: (name, table, form, kind, params) each, as in cpp/bind/calls.inl.");
+      });
 }
 
 PyType_Slot g_endpoint_slots[] = {{Py_tp_methods, with_signatures("EndpointCore", g_methods)}, {0, nullptr}};

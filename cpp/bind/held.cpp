@@ -34,19 +34,17 @@ void hold(const DomainBox* box, const void* owner, iovec* piece) {
 }
 
 void register_held(Module& m) {
-  m.def(
-      "hold_pages",
-      [](DomainCore& d, bool kept) {
+  m.about(
+       "From now on the NIC holds the pages of the domain's regions, like hardware that pins them: after a fork the\n"
+       "NIC keeps using the same pages, although this process gets a new page when it writes. This covers regions\n"
+       "that are whole pages of private memory.\n\n"
+       "kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.")
+      .def<"hold_pages(domain, kept)">([](DomainCore& d, bool kept) {
         const auto& box = box_of(d);
         std::erase_if(holding(), [](const auto& known) { return known.second.domain.expired(); });
         holding()[box.get()] = {box, kept};
         g_holding = true;
-      },
-      nb::arg("domain"), nb::arg("kept"),
-      "From now on the NIC holds the pages of the domain's regions, like hardware that pins them: after a fork the\n"
-      "NIC keeps using the same pages, although this process gets a new page when it writes. This covers regions\n"
-      "that are whole pages of private memory.\n\n"
-      "kept   the pages are kept from children (MADV_DONTFORK): a fork copies none.");
+      });
 }
 
 }  // namespace weft::bind

@@ -14,6 +14,4 @@ extern bool g_holding;
 // If the domain holds pages, holds those of `piece` and replaces its address by the alias for the NIC.
 void hold(const DomainBox* box, const void* owner, iovec* piece);
 
-void register_held(Module& m);
-
 }  // namespace weft::bind

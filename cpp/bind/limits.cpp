@@ -28,7 +28,7 @@ struct Limits {
 
 void register_limits(Module& m) {
   register_table<Limits>(m);
-  m.def("limits", [] { return Limits{}; }, "Returns the default limits.");
+  m.about("Returns the default limits.").def<"limits">([] { return Limits{}; });
 }
 
 }  // namespace weft::bind

@@ -10,34 +10,22 @@ nb::dict message_statistics(nic::Endpoint& ep) {
       "", "no entry for a message", "no entry for a receive", "few entries", "many receives", "many messages"};
   nb::dict d;
   const nic::MessageSender::State send = ep.messages().state();
-  d["tagged_ids"] = send.tagged_ids;
-  d["untagged_ids"] = send.untagged_ids;
-  d["no_id"] = send.no_id;
-  d["no_id_bytes"] = send.no_id_bytes;
-  d["stops"] = send.stops;
-  d["stopped"] = send.stopped;
+  WEFT_PUT(d, send, tagged_ids, untagged_ids, no_id, no_id_bytes, stops, stopped, stopped_dest, controls,
+           controls_dropped);
   d["stopped_s"] = static_cast<double>(send.stopped_ns) * 1e-9;
-  d["stopped_dest"] = send.stopped_dest;
   d["control_slots"] = ep.config().messages.control_slots;
-  d["controls"] = send.controls;
-  d["controls_dropped"] = send.controls_dropped;
   nic::RxPort* const port = ep.closed() ? nullptr : ep.port();
   const nic::RxContext::Statistics rx = port != nullptr ? port->context().statistics() : nic::RxContext::Statistics{};
   d["posted"] = rx.match.posted + rx.waiting;
   d["unexpected"] = rx.match.unexpected + rx.match.claimed;
-  d["matched"] = rx.matched;
   d["kept"] = rx.unexpected;
-  d["refused"] = rx.refused;
-  d["flows"] = rx.flows;
-  d["flows_by_index"] = rx.flows_by_index;
+  WEFT_PUT(d, rx, matched, refused, flows, flows_by_index, waiting, append_attempts);
   d["buffers"] = rx.buffers.buffers;
   d["buffers_posted"] = rx.buffers.posted;
   d["buffers_most"] = rx.buffers.buffers_most;
   d["buffers_registered"] = rx.buffers.registered;
   const nic::RxPort::Pulls pulls = port != nullptr ? port->pulls() : nic::RxPort::Pulls{};
-  d["gets"] = pulls.gets;
-  d["reads"] = pulls.reads;
-  d["reads_most"] = pulls.reads_most;
+  WEFT_PUT(d, pulls, gets, reads, reads_most);
   const nic::RxModeConfig& mode = ep.config().messages.match;
   d["mode"] = nic::name_of(mode.mode);
   d["state"] = port != nullptr ? kStates[static_cast<size_t>(rx.mode.state)] : "";
@@ -46,13 +34,8 @@ nb::dict message_statistics(nic::Endpoint& ep) {
   d["entries_of_messages"] = rx.mode.messages;
   d["entries_of_buffers"] = rx.mode.buffers;
   d["entries_wanted"] = rx.mode.wanted_most;
-  d["changes"] = rx.mode.changes;
   d["flow_controls"] = rx.mode.stops;
-  d["pauses"] = rx.mode.pauses;
-  d["onloaded"] = rx.mode.onloaded;
-  d["no_entries"] = rx.mode.no_entries;
-  d["waiting"] = rx.waiting;
-  d["append_attempts"] = rx.append_attempts;
+  WEFT_PUT(d, rx.mode, changes, pauses, onloaded, no_entries);
   return d;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bind/held.hpp"
+#include "bind/held_error.hpp"
 #include "bind/objects.hpp"
 #include "bind/params.hpp"
 #include "bind/signatures.hpp"
@@ -146,16 +147,14 @@ void region_finalize(PyObject* self) {
   if (!nb::inst_ready(self)) return;  // registration failed
   auto* r = nb::inst_ptr<MemoryRegionCore>(self);
   if (r->py_closed || !r->site.is_valid() || !r->box || r->box->forked()) return;
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
+  const HeldError error;
   PyObject* done = PyObject_CallMethod(self, "_finalize", nullptr);
   if (done == nullptr) PyErr_WriteUnraisable(self);
   Py_XDECREF(done);
-  PyErr_Restore(type, value, trace);
 }
 
 PyMethodDef g_region_methods[] = {
-    {"bind", method<parsed<region_bind, "mr.bind", "fid! flags">>(), METH_FASTCALL | METH_KEYWORDS,
+    {"bind", method<parsed<region_bind, "mr.bind", "fid! flags">>(), kFast,
      "Associate the region with a counter or an endpoint (fi_mr_bind).\n\n"
      "fid     a Counter, which then counts the accesses that flags select; or an Endpoint: under `fi.MR_ENDPOINT`\n"
      "        one through which peers may access the region, otherwise an association without effect, so that a\n"
@@ -300,9 +299,9 @@ MappingCore::~MappingCore() {
 void register_mr(Module& m) {
   Class<MrSlice> slice(m, "MrSlice", nb::type_slots(g_slice_slots), nb::pooled(),
                        "A range of bytes of a registered region: the fastest kind of local buffer.");
-  slice.def_prop_ro(
-           "address", [](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); }, "Virtual address.")
-      .def("__repr__", [](const MrSlice& s) {
+  slice.about("Virtual address.")
+      .def_prop<"address">([](const MrSlice& s) { return reinterpret_cast<uint64_t>(s.data); })
+      .def<"__repr__">([](const MrSlice& s) {
         char text[96];
         std::snprintf(text, sizeof(text), "<MrSlice 0x%llx, %zu B>",
                       static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(s.data)), s.length);
@@ -312,43 +311,7 @@ void register_mr(Module& m) {
 
   Class<MemoryRegionCore> mr(m, "MemoryRegionCore", nb::type_slots(g_region_slots), nb::dynamic_attr(),
                              nb::is_weak_referenceable(), "The NIC's side of a region.");
-  mr.def(
-        "__init__",
-        [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
-           uint64_t flags, nb::handle context, bool enabled, bool owned, bool unowned, bool by_owner,
-           std::optional<uint64_t> base, const std::vector<uint16_t>& vnis,
-           std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> source, bool key_later) {
-          (void)context;
-          const uint32_t kind = ((flags & nic::flag::kMrSingleUse) != 0 ? mem::kMrSingleUse : 0) |
-                                ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0) |
-                                (by_owner ? mem::kMrByOwner : 0);
-          std::optional<wire::EpAddress> only;
-          if (source) only = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
-          const mem::AccessGuard guard = call::admit(*box_of(d)->domain->nic(), vnis, only);
-          nic::RegionExtra extra;
-          extra.base = base;
-          extra.later = key_later;
-          if (key_later && enabled) raise(fi_err::kEINVAL, "key_later excludes enabled: enable_core() makes the key");
-          if (source || !vnis.empty()) extra.guard = &guard;
-          auto& box = box_of(d);
-          box->drain();
-          std::vector<PyObject*> list;
-          for (nb::handle h : nb::iter(buffers)) list.push_back(h.ptr());
-          const RegionKeep held(list);
-          if (!make_region(self, box, list, access, requested_key, owned, enabled, kind, extra, unowned)) {
-            throw nb::python_error();
-          }
-        },
-        nb::arg("domain"), nb::arg("buffers"), nb::kw_only(), nb::arg("access"), nb::arg("requested_key") = 0,
-        nb::arg("flags") = 0, nb::arg("context").none() = nb::none(), nb::arg("enabled") = true,
-        nb::arg("owned") = false, nb::arg("unowned") = false, nb::arg("by_owner") = false, nb::arg("base") = nb::none(),
-        nb::arg("vnis") = std::vector<uint16_t>{}, nb::arg("source") = nb::none(), nb::arg("key_later") = false,
-        nb::sig(
-            "def __init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
-            "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, "
-            "by_owner: bool = "
-            "False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | None = None, "
-            "key_later: bool = False) -> None"),
+  mr.about(
         "owned          memory given as (address, length) has an owner that keeps it mapped.\n"
         "unowned        pages of the memory may go missing, even if an object owns the memory.\n"
         "by_owner       the kernel reads the memory for no other process: this process's engine copies.\n"
@@ -356,106 +319,117 @@ void register_mr(Module& m) {
         "vnis, source   the initiators that the region admits: those with one of these VNIs; only this endpoint\n"
         "               (nic, pid, vni).\n"
         "key_later      the region gets its key when it is enabled: from the NIC, or as the argument of enable_core().")
-      .def_prop_ro(
-          "key", [](const MemoryRegionCore& r) { return r.region->key(); }, "The remote key, or KEY_NOTAVAIL.")
-      .def_prop_ro(
-          "desc", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def desc(self) -> object"),
-          "Local descriptor, for the desc argument of data transfers (fi_mr_desc).")
-      .def_prop_ro(
-          "length", [](const MemoryRegionCore& r) { return r.length; }, "Length in bytes.")
-      .def_prop_ro(
-          "address",
-          [](const MemoryRegionCore& r) {
-            if (r.region->buffers().empty()) return uint64_t{0};
-            const uint64_t address = r.region->buffers()[0].local_addr;
-            return g_holding ? held_pages().original(&r, address) : address;
-          },
-          "Virtual address of the first byte.")
-      .def_prop_ro(
-          "base", [](const MemoryRegionCore& r) { return r.region->base(); },
-          "The address of the first byte in remote accesses: 0, or a virtual address.")
-      .def_prop_ro(
-          "access", [](const MemoryRegionCore& r) { return r.region->access(); }, "Access bits.")
-      .def_prop_ro(
-          "iface", [](const MemoryRegionCore& r) { return r.iface; },
-          "The memory's interface (enum fi_hmem_iface); 0: host memory.")
-      .def_prop_ro(
-          "device", [](const MemoryRegionCore& r) { return r.device; }, "The device's number; 0 for host memory.")
-      .def_prop_ro(
-          "state",
-          [](const MemoryRegionCore& r) {
-            return r.region->closed()    ? "closed"
-                   : r.region->used_up() ? "used up"
-                   : r.region->enabled() ? "enabled"
-                                         : "disabled";
-          },
-          "disabled, enabled, used up (after the one operation of MR_SINGLE_USE) or closed.")
-      .def_ro("readonly", &MemoryRegionCore::readonly, "True if the region's buffer is read-only.")
-      .def_prop_ro(
-          "direct",
-          [](const MemoryRegionCore& r) {
-            return !r.region->buffers().empty() && std::ranges::all_of(r.region->buffers(), [&](const auto& b) {
-              return b.segment != mem::kNoSegment && r.iface == mem::kHmemSystem;
-            });
-          },
-          "True if peers access the memory by load and store, because Weft allocated it.")
-      .def(
-          "bind_ep", [](MemoryRegionCore& r, EndpointCore& ep) { r.region->bind_endpoint(*ep.ep); }, nb::arg("ep"))
-      .def(
-          "bind_cntr",
-          [](MemoryRegionCore& r, CounterCore& c, uint64_t flags) {
-            check_usable(c, "counter");
-            r.box->domain->bind_region_counter(r.region, c.counter, flags);
-          },
-          nb::arg("cntr"), nb::arg("flags"))
-      .def(
-          "enable_core", [](MemoryRegionCore& r, std::optional<uint64_t> key) { r.region->enable(key); },
-          nb::arg("key") = nb::none(),
+      .def<
+          "__init__(self, domain: DomainCore, buffers: Iterable[object], *, access: int, requested_key: int = 0, "
+          "flags: int = 0, context: object = None, enabled: bool = True, owned: bool = False, unowned: bool = False, "
+          "by_owner: bool = False, base: int | None = None, vnis: Sequence[int] = (), source: tuple[int, int, int] | "
+          "None = None, key_later: bool = False) -> None">(
+          [](MemoryRegionCore* self, DomainCore& d, nb::handle buffers, uint64_t access, uint64_t requested_key,
+             uint64_t flags, nb::handle context, bool enabled, bool owned, bool unowned, bool by_owner,
+             std::optional<uint64_t> base, const std::vector<uint16_t>& vnis,
+             std::optional<std::tuple<uint32_t, uint32_t, uint16_t>> source, bool key_later) {
+            (void)context;
+            const uint32_t kind = ((flags & nic::flag::kMrSingleUse) != 0 ? mem::kMrSingleUse : 0) |
+                                  ((flags & nic::flag::kRmaPmem) != 0 ? mem::kMrPersistent : 0) |
+                                  (by_owner ? mem::kMrByOwner : 0);
+            std::optional<wire::EpAddress> only;
+            if (source) only = {std::get<0>(*source), std::get<1>(*source), std::get<2>(*source), 0};
+            const mem::AccessGuard guard = call::admit(*box_of(d)->domain->nic(), vnis, only);
+            nic::RegionExtra extra;
+            extra.base = base;
+            extra.later = key_later;
+            if (key_later && enabled) raise(fi_err::kEINVAL, "key_later excludes enabled: enable_core() makes the key");
+            if (source || !vnis.empty()) extra.guard = &guard;
+            auto& box = box_of(d);
+            box->drain();
+            std::vector<PyObject*> list;
+            for (nb::handle h : nb::iter(buffers)) list.push_back(h.ptr());
+            const RegionKeep held(list);
+            if (!make_region(self, box, list, access, requested_key, owned, enabled, kind, extra, unowned)) {
+              throw nb::python_error();
+            }
+          })
+      .about("The remote key, or KEY_NOTAVAIL.")
+      .def_prop<"key">([](const MemoryRegionCore& r) { return r.region->key(); })
+      .about("Local descriptor, for the desc argument of data transfers (fi_mr_desc).")
+      .def_prop<"desc(self) -> object">([](nb::handle self) { return nb::borrow(self); })
+      .about("Length in bytes.")
+      .def_prop<"length">([](const MemoryRegionCore& r) { return r.length; })
+      .about("Virtual address of the first byte.")
+      .def_prop<"address">([](const MemoryRegionCore& r) {
+        if (r.region->buffers().empty()) return uint64_t{0};
+        const uint64_t address = r.region->buffers()[0].local_addr;
+        return g_holding ? held_pages().original(&r, address) : address;
+      })
+      .about("The address of the first byte in remote accesses: 0, or a virtual address.")
+      .def_prop<"base">([](const MemoryRegionCore& r) { return r.region->base(); })
+      .about("Access bits.")
+      .def_prop<"access">([](const MemoryRegionCore& r) { return r.region->access(); })
+      .about("The memory's interface (enum fi_hmem_iface); 0: host memory.")
+      .def_prop<"iface">([](const MemoryRegionCore& r) { return r.iface; })
+      .about("The device's number; 0 for host memory.")
+      .def_prop<"device">([](const MemoryRegionCore& r) { return r.device; })
+      .about("disabled, enabled, used up (after the one operation of MR_SINGLE_USE) or closed.")
+      .def_prop<"state">([](const MemoryRegionCore& r) {
+        return r.region->closed()    ? "closed"
+               : r.region->used_up() ? "used up"
+               : r.region->enabled() ? "enabled"
+                                     : "disabled";
+      })
+      .about("True if the region's buffer is read-only.")
+      .def_ro<"readonly">(&MemoryRegionCore::readonly)
+      .about("True if peers access the memory by load and store, because Weft allocated it.")
+      .def_prop<"direct">([](const MemoryRegionCore& r) {
+        return !r.region->buffers().empty() && std::ranges::all_of(r.region->buffers(), [&](const auto& b) {
+          return b.segment != mem::kNoSegment && r.iface == mem::kHmemSystem;
+        });
+      })
+      .def<"bind_ep(ep)">([](MemoryRegionCore& r, EndpointCore& ep) { r.region->bind_endpoint(*ep.ep); })
+      .def<"bind_cntr(cntr, flags)">([](MemoryRegionCore& r, CounterCore& c, uint64_t flags) {
+        check_usable(c, "counter");
+        r.box->domain->bind_region_counter(r.region, c.counter, flags);
+      })
+      .about(
           "Enables the region for peers. key: needed by a region with key_later if the NIC makes no keys.\n"
           "Raises NoKey (the key is in use), NoSpace.")
-      .def(
-          "enable_mapped",
-          [](MemoryRegionCore& r, const MappingCore& mapping) { r.region->enable_mapped(mapping.region); },
-          nb::arg("mapping"),
+      .def<"enable_core(key=None)">([](MemoryRegionCore& r, std::optional<uint64_t> key) { r.region->enable(key); })
+      .about(
           "Replaces enable_core() for a region with key_later: peers access the memory through the mapping, and the\n"
           "region gets the mapping's key.")
-      .def(
-          "disable_core",
-          [](MemoryRegionCore& r) {
-            std::string why;
-            bool done = false;
-            {
-              const ReleasedGil released;
-              done = r.region->disable(&why);
-            }
-            if (!done) raise(fi_err::kEBUSY, "the region cannot be disabled: ", why, "; try again later");
-          },
+      .def<"enable_mapped(mapping)">(
+          [](MemoryRegionCore& r, const MappingCore& mapping) { r.region->enable_mapped(mapping.region); })
+      .about(
           "Revokes the access of peers until enable(); returns when no access is under way. Raises Busy (a peer did\n"
           "not finish in time).")
-      .def(
-          "missing_page",
-          [](MemoryRegionCore& r, uint64_t address, uint64_t length) {
-            const ReleasedGil released;
-            return r.box->nic->host->nic().missing_page(address, length);
-          },
-          nb::arg("address"), nb::arg("length"),
-          "Returns the address of the first missing page in [address, address + length), or None.")
-      .def(
-          "unstage",
-          [](MemoryRegionCore& r) {
-            if (!r.staged) return;
-            r.staged = false;
-            r.give_back();
-          },
-          "Leaves the further steps to Python, and gives back what mr_reg took of RegionTakes.")
-      .def("close_core", [](MemoryRegionCore& r) {
+      .def<"disable_core">([](MemoryRegionCore& r) {
+        std::string why;
+        bool done = false;
+        {
+          const ReleasedGil released;
+          done = r.region->disable(&why);
+        }
+        if (!done) raise(fi_err::kEBUSY, "the region cannot be disabled: ", why, "; try again later");
+      })
+      .about("Returns the address of the first missing page in [address, address + length), or None.")
+      .def<"missing_page(address, length)">([](MemoryRegionCore& r, uint64_t address, uint64_t length) {
+        const ReleasedGil released;
+        return r.box->nic->host->nic().missing_page(address, length);
+      })
+      .about("Leaves the further steps to Python, and gives back what mr_reg took of RegionTakes.")
+      .def<"unstage">([](MemoryRegionCore& r) {
+        if (!r.staged) return;
+        r.staged = false;
+        r.give_back();
+      })
+      .def<"close_core">([](MemoryRegionCore& r) {
         if (!close_region(r)) throw nb::python_error();
       });
   g_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
   own_objects(g_mr_type);
-  m.def("light_regions", &light_regions, "Whether mr_reg makes its objects without nanobind's table of instances.");
-  m.def("allow_light_regions", &allow_light_regions, nb::arg("allowed"),
-        "For tests: False has nanobind make every object; True makes light ones again, where that is possible.");
+  m.about("Whether mr_reg makes its objects without nanobind's table of instances.")
+      .def<"light_regions">(&light_regions);
+  m.about("For tests: False has nanobind make every object; True makes light ones again, where that is possible.")
+      .def<"allow_light_regions(allowed)">(&allow_light_regions);
 
   Class<MappingCore>(
       m, "Mapping",
@@ -463,41 +437,37 @@ void register_mr(Module& m) {
       "covers whole pages; its offset 0 is `address`.\n\n"
       "A mapping ends with close(), with the last reference to it, when its endpoint is closed, and when memory\n"
       "that Weft allocated is freed. A mapping keeps no other memory alive: accesses to pages that are gone fail.")
-      .def(
-          "__init__",
-          [](MappingCore* self, DomainCore& d, EndpointCore& ep, uint64_t address, uint64_t length, uint64_t access,
-             uint64_t key) {
-            auto& box = box_of(d);
-            if (ep.box != box) raise(fi_err::kEINVAL, "the endpoint of a mapping must belong to the mapping's domain");
-            iovec piece{reinterpret_cast<void*>(address), length};  // NOLINT: an address of the process
-            if (g_holding) [[unlikely]]
-              hold(box.get(), self, &piece);
-            const auto first = reinterpret_cast<uint64_t>(piece.iov_base);
-            new (self) MappingCore{box, box->domain->map_memory(*ep.ep, first, length, access, key), address, length};
-          },
-          nb::arg("domain"), nb::arg("ep"), nb::kw_only(), nb::arg("address"), nb::arg("length"), nb::arg("access"),
-          nb::arg("key"),
+      .about(
           "access  REMOTE_READ, REMOTE_WRITE or both.\n\n"
           "Raises NoKey (the key is in use), NoSpace.")
-      .def_prop_ro(
-          "key", [](const MappingCore& r) { return r.region->key(); }, "The key that peers use.")
-      .def_ro("address", &MappingCore::address, "Virtual address that offset 0 names.")
-      .def_ro("length", &MappingCore::length,
-              "The requested bytes from `address` on. Peers can access all of the pages that contain them.")
-      .def_prop_ro(
-          "direct", [](const MappingCore& r) { return r.region->buffers()[0].segment != mem::kNoSegment; },
-          "True for memory that Weft allocated. The mapping ends when that memory is freed.")
-      .def_prop_ro("closed", [](const MappingCore& r) { return r.region->closed(); })
-      .def(
-          "close",
-          [](MappingCore& r) {
-            if (r.box->forked()) return;
-            std::string why;
-            if (!close_released(*r.region, &why))
-              raise(fi_err::kEBUSY, "the mapping cannot be closed: ", why, "; try again later");
-            if (g_holding) held_pages().release(&r);
-          },
-          "Revokes the key; returns when no access is under way.");
+      .def<"__init__(domain, ep, *, address, length, access, key)">([](MappingCore* self, DomainCore& d,
+                                                                       EndpointCore& ep, uint64_t address,
+                                                                       uint64_t length, uint64_t access, uint64_t key) {
+        auto& box = box_of(d);
+        if (ep.box != box) raise(fi_err::kEINVAL, "the endpoint of a mapping must belong to the mapping's domain");
+        iovec piece{reinterpret_cast<void*>(address), length};  // NOLINT: an address of the process
+        if (g_holding) [[unlikely]]
+          hold(box.get(), self, &piece);
+        const auto first = reinterpret_cast<uint64_t>(piece.iov_base);
+        new (self) MappingCore{box, box->domain->map_memory(*ep.ep, first, length, access, key), address, length};
+      })
+      .about("The key that peers use.")
+      .def_prop<"key">([](const MappingCore& r) { return r.region->key(); })
+      .about("Virtual address that offset 0 names.")
+      .def_ro<"address">(&MappingCore::address)
+      .about("The requested bytes from `address` on. Peers can access all of the pages that contain them.")
+      .def_ro<"length">(&MappingCore::length)
+      .about("True for memory that Weft allocated. The mapping ends when that memory is freed.")
+      .def_prop<"direct">([](const MappingCore& r) { return r.region->buffers()[0].segment != mem::kNoSegment; })
+      .def_prop<"closed">([](const MappingCore& r) { return r.region->closed(); })
+      .about("Revokes the key; returns when no access is under way.")
+      .def<"close">([](MappingCore& r) {
+        if (r.box->forked()) return;
+        std::string why;
+        if (!close_released(*r.region, &why))
+          raise(fi_err::kEBUSY, "the mapping cannot be closed: ", why, "; try again later");
+        if (g_holding) held_pages().release(&r);
+      });
 }
 
 }  // namespace weft::bind

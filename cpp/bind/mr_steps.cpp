@@ -2,6 +2,7 @@
 // All other calls, and all calls that will be refused, go to weft.fi.MemoryRegion (_bind, _enable, _close).
 
 #include "bind/held.hpp"
+#include "bind/held_error.hpp"
 #include "bind/objects.hpp"
 #include "bind/takes.hpp"
 
@@ -57,15 +58,13 @@ void unmap(RegionTakes& takes, const MemoryRegionCore& r, const Place& place) {
   } else {
     kept = std::exchange(takes.kept, nb::object());
   }
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
+  const HeldError error;
   const auto report = [](PyObject* done, const nb::object& by) {
     if (done == nullptr) PyErr_WriteUnraisable(by.ptr());
     Py_XDECREF(done);
   };
   for (uint32_t i = 0; i < last.users; ++i) report(call_of_place(takes.unmap, r, place), takes.unmap);
   if (kept.is_valid()) report(PyObject_CallNoArgs(kept.ptr()), kept);
-  PyErr_Restore(type, value, trace);
 }
 
 // Enables a region whose key the provider makes: takes its resources and makes the key. False: a Python error is set,

@@ -53,11 +53,10 @@ void register_nic(Module& m) {
       m, "Allocation", nb::type_slots(g_allocation_slots),
       "Memory in a segment that peers map and access by load and store: a writable buffer of bytes.\n"
       "The memory is freed with the last reference to this object.");
-  allocation
-      .def_prop_ro(
-          "address", [](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); },
-          "Virtual address of the first byte.")
-      .def_prop_ro("nbytes", [](const Allocation& a) { return a.nbytes; }, "Length in bytes.");
+  allocation.about("Virtual address of the first byte.")
+      .def_prop<"address">([](const Allocation& a) { return reinterpret_cast<uint64_t>(a.address); })
+      .about("Length in bytes.")
+      .def_prop<"nbytes">([](const Allocation& a) { return a.nbytes; });
 
   Class<PyNic> nic_class(m, "Nic", "The software NIC of this process: one engine, its links, its memory table.");
   nic_class
@@ -106,84 +105,69 @@ void register_nic(Module& m) {
           "              limits, and the interfaces whose memory is not cached.\n"
           "viewers       whether processes of this user may look at the NIC's state (snapshot()).\n"
           "trace         the folder for a file that the NIC records into, of trace_records records; \"\": none.")
-      .def_prop_ro("engine", [](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
-      .def_prop_ro("isolation", [](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
-      .def(
-          "progress",
-          [](PyNic& n) {
-            auto box = box_of(n);
-            const ReleasedGil released;
-            return box->host->nic().progress();
-          },
+      .def_prop<"engine">([](PyNic& n) { return box_of(n)->host->config().engine_thread ? "thread" : "manual"; })
+      .def_prop<"isolation">([](PyNic& n) { return box_of(n)->host->config().shm.strict ? "strict" : "shared"; })
+      .about(
           "Makes one round of progress: frames, connections, waiting operations. Returns the number of steps; 0\n"
           "also while another thread is in a round.")
-      .def(
-          "statistics",
-          [](PyNic& n) {
-            const nic::NicStatistics s = box_of(n)->host->nic().statistics();
-            nb::dict d;
-            d["direct_ops"] = s.direct_ops;
-            d["cma_ops"] = s.cma_ops;
-            d["framed_ops"] = s.framed_ops;
-            d["helped_ops"] = s.helped_ops;
-            d["failed_ops"] = s.failed_ops;
-            d["bytes"] = s.bytes;
-            d["frames_served"] = s.frames_served;
-            d["engine_wakes"] = s.engine_wakes;
-            d["peers"] = s.peers;
-            d["regions"] = s.regions;
-            d["allocated_bytes"] = s.allocated_bytes;
-            d["resting_bytes"] = s.resting_bytes;
-            return d;
-          },
-          nb::sig("def statistics(self) -> dict[str, int]"),
+      .def<"progress">([](PyNic& n) {
+        auto box = box_of(n);
+        const ReleasedGil released;
+        return box->host->nic().progress();
+      })
+      .about(
           "Returns counts since the NIC was made: operations by path (direct, cma, framed), failed operations,\n"
           "bytes, frames served for peers, messages that this sender has helped to copy, and wake-ups of the\n"
           "engine; and the present numbers of peers, regions and allocated bytes.")
-      .def(
-          "snapshot",
-          [](PyNic& n) {
-            auto box = box_of(n);
-            const ReleasedGil released;
-            return box->host->nic().snapshot();
-          },
-          "Returns the state of domains, endpoints, queues, counters and peers, as JSON: what `weft top` shows.")
-      .def(
-          "missing_page",
-          [](PyNic& n, uint64_t address, uint64_t length) {
-            auto box = box_of(n);
-            const ReleasedGil released;
-            return box->host->nic().missing_page(address, length);
-          },
-          nb::arg("address"), nb::arg("length"),
+      .def<"statistics(self) -> dict[str, int]">([](PyNic& n) {
+        const nic::NicStatistics s = box_of(n)->host->nic().statistics();
+        nb::dict d;
+        WEFT_PUT(d, s, direct_ops, cma_ops, framed_ops, helped_ops, failed_ops, bytes, frames_served, engine_wakes,
+                 peers, regions, allocated_bytes, resting_bytes);
+        return d;
+      })
+      .about("Returns the state of domains, endpoints, queues, counters and peers, as JSON: what `weft top` shows.")
+      .def<"snapshot">([](PyNic& n) {
+        auto box = box_of(n);
+        const ReleasedGil released;
+        return box->host->nic().snapshot();
+      })
+      .about(
           "Returns the address of the first page in [address, address + length) that is missing or not readable, or "
           "None.")
-      .def(
-          "peers",
-          [](PyNic& n) {
-            nb::list out;
-            for (link::Link* link : box_of(n)->host->nic().links()) {
-              for (const auto& p : link->peers()) {
-                out.append(described(*p, box_of(n)->host->tcp()));
-              }
-            }
-            return out;
-          },
-          nb::sig("def peers(self) -> list[dict[str, object]]"),
+      .def<"missing_page(address, length)">([](PyNic& n, uint64_t address, uint64_t length) {
+        auto box = box_of(n);
+        const ReleasedGil released;
+        return box->host->nic().missing_page(address, length);
+      })
+      .about(
           "Returns a dict for each process that this NIC is connected to: pid, path (direct+cma, direct, frames or\n"
           "tcp), dead, and the reason if cma is off.")
-      .def(
-          "peer_of",
+      .def<"peers(self) -> list[dict[str, object]]">([](PyNic& n) {
+        nb::list out;
+        for (link::Link* link : box_of(n)->host->nic().links()) {
+          for (const auto& p : link->peers()) {
+            out.append(described(*p, box_of(n)->host->tcp()));
+          }
+        }
+        return out;
+      })
+      .about("Returns what peers() has of the process that operations of `ep` to `dest` reach; None: not connected.")
+      .def<"peer_of(self, ep: EndpointCore, dest: int) -> dict[str, object] | None">(
           [](PyNic& n, EndpointCore& ep, uint64_t dest) -> nb::object {
             const auto box = box_of(n);
             const auto p = ep.ep->peer_of(dest);
             return p == nullptr ? nb::none() : nb::object(described(*p, box->host->tcp()));
-          },
-          nb::arg("ep"), nb::arg("dest"),
-          nb::sig("def peer_of(self, ep: EndpointCore, dest: int) -> dict[str, object] | None"),
-          "Returns what peers() has of the process that operations of `ep` to `dest` reach; None: not connected.")
-      .def(
-          "alloc",
+          })
+      .about(
+          "Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).\n\n"
+          "address  where to place the memory, a multiple of the page size, if nothing is mapped there; with\n"
+          "         `fixed` the memory replaces existing mappings.\n"
+          "fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes\n"
+          "         of an earlier allocation.\n"
+          "huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.\n"
+          "follow   pages are allocated as they are touched; a thread makes huge pages of them.")
+      .def<"alloc(nbytes, *, address=0, fixed=False, fresh=False, huge=False, follow=False)">(
           [](PyNic& n, size_t nbytes, uint64_t address, bool fixed, bool fresh, bool huge, bool follow) {
             auto box = box_of(n);
             mem::SegmentSet& segments = box->host->nic().segments();
@@ -214,30 +198,19 @@ void register_nic(Module& m) {
             a->address = p;
             a->nbytes = nbytes;
             return a;
-          },
-          nb::arg("nbytes"), nb::kw_only(), nb::arg("address") = 0, nb::arg("fixed") = false, nb::arg("fresh") = false,
-          nb::arg("huge") = false, nb::arg("follow") = false,
-          "Allocates memory that peers access by load and store. Raises FabricError (ENOMEM).\n\n"
-          "address  where to place the memory, a multiple of the page size, if nothing is mapped there; with\n"
-          "         `fixed` the memory replaces existing mappings.\n"
-          "fresh    the memory reads as zero, and none of its pages is allocated yet. Otherwise it may hold bytes\n"
-          "         of an earlier allocation.\n"
-          "huge     all pages are allocated now, huge ones where the kernel has some; the bytes stay.\n"
-          "follow   pages are allocated as they are touched; a thread makes huge pages of them.")
-      .def(
-          "overlay",
-          [](PyNic& n, uint64_t address, uint64_t nbytes, uint64_t source) {
-            bool done = false;
-            done = box_of(n)->host->nic().segments().overlay(reinterpret_cast<std::byte*>(address), nbytes,
-                                                             reinterpret_cast<std::byte*>(source));
-            return done;
-          },
-          nb::arg("address"), nb::arg("nbytes"), nb::arg("source"),
+          })
+      .about(
           "Puts the pages at `source`, memory of a peer that is mapped here, in the place of a whole allocation of\n"
           "alloc(): the addresses stay, and until they are freed peers do not map them. False: the addresses are no\n"
           "such allocation, or the kernel refused.")
-      .def(
-          "region_in",
+      .def<"overlay(address, nbytes, source)">([](PyNic& n, uint64_t address, uint64_t nbytes, uint64_t source) {
+        bool done = false;
+        done = box_of(n)->host->nic().segments().overlay(reinterpret_cast<std::byte*>(address), nbytes,
+                                                         reinterpret_cast<std::byte*>(source));
+        return done;
+      })
+      .about("Returns (address, length) of an open region's buffer that overlaps these addresses, or None.")
+      .def<"region_in(address, nbytes)">(
           [](PyNic& n, uint64_t address, uint64_t nbytes) -> std::optional<std::pair<uint64_t, uint64_t>> {
             for (const DomainBox* domain : box_of(n)->domains) {
               for (const MemoryRegionCore* r = domain->regions; r != nullptr; r = r->next) {
@@ -249,20 +222,16 @@ void register_nic(Module& m) {
               }
             }
             return std::nullopt;
-          },
-          nb::arg("address"), nb::arg("nbytes"),
-          "Returns (address, length) of an open region's buffer that overlaps these addresses, or None.")
-      .def(
-          "close",
-          [](PyNic& n) {
-            if (!n.box) return;
-            if (n.box->fork_generation == g_fork_generation) {
-              const ReleasedGil released;
-              n.box->host->nic().stop_engine();
-            }
-            n.box.reset();
-          },
-          "Stops the engine. Objects made on the NIC keep their memory until they are closed.");
+          })
+      .about("Stops the engine. Objects made on the NIC keep their memory until they are closed.")
+      .def<"close">([](PyNic& n) {
+        if (!n.box) return;
+        if (n.box->fork_generation == g_fork_generation) {
+          const ReleasedGil released;
+          n.box->host->nic().stop_engine();
+        }
+        n.box.reset();
+      });
 
   register_hmem(nic_class);
   register_telemetry(nic_class);

@@ -83,9 +83,10 @@ void need_numpy() {
 }  // namespace
 
 void register_numpy_memory(Module& m) {
-  m.def(
-      "numpy_memory_handler",
-      [](PyNic& nic) {
+  m.about(
+       "A NumPy memory handler (NEP 49) that allocates in the NIC's segments. Each array keeps the handler that made "
+       "it.")
+      .def<"numpy_memory_handler(nic: Nic) -> object">([](PyNic& nic) {
         need_numpy();
         auto handler = std::make_unique<Handler>();
         std::strcpy(handler->numpy.name, "weft");
@@ -96,28 +97,20 @@ void register_numpy_memory(Module& m) {
         if (capsule == nullptr) throw nb::python_error();
         (void)handler.release();
         return nb::steal(capsule);
-      },
-      nb::arg("nic"), nb::sig("def numpy_memory_handler(nic: Nic) -> object"),
-      "A NumPy memory handler (NEP 49) that allocates in the NIC's segments. Each array keeps the handler that made "
-      "it.");
-  m.def(
-      "numpy_memory_live",
-      [](const nb::object& handler) {
+      });
+  m.about("The number of live arrays that a handler of numpy_memory_handler() has made.")
+      .def<"numpy_memory_live(handler)">([](const nb::object& handler) {
         auto* found = static_cast<Handler*>(PyCapsule_GetPointer(handler.ptr(), kCapsuleName));
         if (found == nullptr) throw nb::python_error();
         return found->live.load(std::memory_order_relaxed);
-      },
-      nb::arg("handler"), "The number of live arrays that a handler of numpy_memory_handler() has made.");
-  m.def(
-      "set_numpy_memory_handler",
-      [](const nb::object& handler) {
+      });
+  m.about("Sets NumPy's memory handler in this context (None: NumPy's default). Returns the previous handler.")
+      .def<"set_numpy_memory_handler(handler?: object | None) -> object">([](const nb::object& handler) {
         need_numpy();
         PyObject* before = PyDataMem_SetHandler(handler.is_none() ? nullptr : handler.ptr());
         if (before == nullptr) throw nb::python_error();
         return nb::steal(before);
-      },
-      nb::arg("handler").none(), nb::sig("def set_numpy_memory_handler(handler: object | None) -> object"),
-      "Sets NumPy's memory handler in this context (None: NumPy's default). Returns the previous handler.");
+      });
 }
 
 }  // namespace weft::bind

@@ -36,8 +36,7 @@ inline uint64_t number_of(nb::handle value, const char* method, const char* name
   return n;
 }
 
-// ---- regions (mr_object.cpp, mr_steps.cpp)
-// ----------------------------------------------------------------------------
+// ---- regions (mr_object.cpp, mr_steps.cpp) -------------------------------------------------------------------------
 
 // An object of a subclass of MemoryRegionCore, whose core is not made yet; null with a Python error set. Either
 // make_region() succeeds and region_made() follows, or drop_region() does.
@@ -60,21 +59,10 @@ PyObject* region_close(PyObject* self, PyObject*);
 bool close_released(nic::MemoryRegion& region, std::string* why);  // without the GIL
 bool close_region(MemoryRegionCore& r);  // false with a Python error set: the region is still open
 
-void register_nic(Module& m);
+// Members of the NIC's type.
 void register_hmem(Class<PyNic>& nic);
 void register_telemetry(Class<PyNic>& nic);
-void register_takes(Module& m);
-void register_domain(Module& m);
-void register_cm(Module& m);
-void register_collective(Module& m);
-void register_av(Module& m);
-void register_cq(Module& m);
-void register_cntr(Module& m);
-void register_mr(Module& m);
-void register_atomic(Module& m);
-void register_rules(Module& m);
-void register_message_config(Module& m);
-void register_triggers(Module& m);
+void register_tcp(Module& m, Class<PyNic>& nic);
 
 // Starts deferred work after a counter was changed. Requires the GIL, and no lock of the NIC.
 inline void run_triggers(const DomainBox& box) {

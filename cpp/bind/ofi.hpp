@@ -291,14 +291,6 @@ void ofi_bound(OfiCore<T>& self, OfiCore<U>& other, uint64_t flags) {
 extern PyTypeObject* g_ofi_mr_type;
 extern PyType_Slot g_ofi_ep_slots[];  // ofi_ep.cpp
 
-void register_ofi(Module& m);
-void register_ofi_info(Module& m);
-void register_ofi_event_queues(Module& m);
-void register_ofi_endpoint(Module& m);
-void register_ofi_regions(Module& m);
-void register_ofi_groups(Module& m);
-void register_ofi_work(Module& m);
-
 // A text of the library for people, which some providers do not end within its bytes: any bytes are taken.
 nb::str ofi_words(const char* words);
 // Addresses: bytes, or text under FI_ADDR_STR; bytes that are no text are escaped as os.fsdecode() does.

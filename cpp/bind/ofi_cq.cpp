@@ -81,6 +81,19 @@ ssize_t ask(OfiCq& cq, Raw* raw, size_t count, bool from, const void* cond, int 
   return ofi_call(ops, &ofi::CqOps::read, cq.get(), raw->bytes, count);
 }
 
+// An entry for the application.
+nic::CqEntry entry_of(const ofi::CqEntry& e, PyObject* context, ofi::Addr source) {
+  nic::CqEntry made{};
+  made.context = reinterpret_cast<uint64_t>(context);
+  made.flags = e.flags;
+  made.len = e.len;
+  made.buf = reinterpret_cast<uint64_t>(e.buf);
+  made.data = e.data;
+  made.tag = e.tag;
+  made.source = source;
+  return made;
+}
+
 // Ends the operations of entries. Those that the application may see go to `out`, with their contexts; their number.
 size_t take_all(OfiCq& cq, const Raw& raw, ssize_t n, bool from, nic::CqEntry* out) {
   size_t taken = 0;
@@ -88,15 +101,7 @@ size_t take_all(OfiCq& cq, const Raw& raw, ssize_t n, bool from, nic::CqEntry* o
     const ofi::CqEntry e = raw.at(static_cast<size_t>(i), cq.format);
     PyObject* context = nullptr;
     if (!take_over(cq, e, false, &context)) continue;
-    nic::CqEntry& to = out[taken++];
-    to = {};
-    to.context = reinterpret_cast<uint64_t>(context);
-    to.flags = e.flags;
-    to.len = e.len;
-    to.buf = reinterpret_cast<uint64_t>(e.buf);
-    to.data = e.data;
-    to.tag = e.tag;
-    to.source = from ? raw.sources[i] : ~uint64_t{0};
+    out[taken++] = entry_of(e, context, from ? raw.sources[i] : ~uint64_t{0});
   }
   return taken;
 }
@@ -203,15 +208,9 @@ bool ofi_cq_error(OfiCq& cq, uint64_t flags, nic::CqEntry* entry, nic::CqError* 
   const size_t told = e.err_data == nullptr || e.err_data_size == data.size() ? 0 : e.err_data_size;
   error->text.assign(static_cast<const char*>(e.err_data), told);
   PyObject* context = nullptr;
-  (void)take_over(cq, {e.context, e.flags, e.len, e.buf, e.data, e.tag}, true, &context);
-  *entry = {};
-  entry->context = reinterpret_cast<uint64_t>(context);
-  entry->flags = e.flags;
-  entry->len = e.len;
-  entry->buf = reinterpret_cast<uint64_t>(e.buf);
-  entry->data = e.data;
-  entry->tag = e.tag;
-  entry->source = e.src_addr;
+  const ofi::CqEntry failed{e.context, e.flags, e.len, e.buf, e.data, e.tag};
+  (void)take_over(cq, failed, true, &context);
+  *entry = entry_of(failed, context, e.src_addr);
   error->olen = e.olen;
   error->err = std::abs(e.err);  // some providers have errors negative
   error->prov_errno = e.prov_errno;

@@ -10,9 +10,8 @@ namespace weft::bind {
 
 namespace {
 
-#define WEFT_THROUGH(name, more)                               \
-  {#name, method<ofi_##name>(), METH_FASTCALL | METH_KEYWORDS, \
-   "As fi.Endpoint." #name "," more " through the library (fi_" #name ")."},
+#define WEFT_THROUGH(name, more) \
+  {#name, method<ofi_##name>(), kFast, "As fi.Endpoint." #name "," more " through the library (fi_" #name ")."},
 #define WEFT_CALL(name, params, doc) WEFT_THROUGH(name, "")
 #define WEFT_BATCH(...)
 #define WEFT_COLLECTIVE(name, kind, params, doc) WEFT_THROUGH(name, WEFT_ANY_##kind)
@@ -314,73 +313,57 @@ PyType_Slot g_ofi_ep_slots[] = {{Py_tp_methods, with_signatures("OfiEndpointCore
 
 void register_ofi_endpoint(Module& m) {
   Class<Core>(m, "OfiEndpointCore", nb::type_slots(g_ofi_ep_slots), "An endpoint of a real libfabric: its data path.")
-      .def("__init__", &make_ep, nb::arg("domain"), nb::arg("info"))
-      .def("__init__", &make_alias, nb::arg("original"), nb::arg("flags"))
-      .def("close_core", &ofi_close<"ep.close", OfiEp>)
-      .def("getopsflag_core", &get_ops_flags, nb::arg("side"))
-      .def("setopsflag_core", &set_ops_flags, nb::arg("flags"))
-      .def_prop_ro("in_use", &ofi_in_use<OfiEp>, "True while an object that uses this one exists.")
-      .def_prop_ro("fid", [](const Core& self) { return reinterpret_cast<uint64_t>(self.box->h.fid); })
-      .def("bind_cq", &bind_cq, nb::arg("cq"), nb::arg("flags"))
-      .def(
-          "bind_cntr",
-          [](Core& self, const CounterCore& cntr, uint64_t flags) {
-            bind_progress(self, ofi_counter(cntr, "ep.bind"), flags);
-          },
-          nb::arg("cntr"), nb::arg("flags"))
-      .def(
-          "bind_av",
-          [](Core& self, OfiCore<OfiAv>& av, uint64_t flags) {
-            OfiEp& ep = bind_progress(self, av.box, flags);
-            ep.av = av.box;
-            tell_aliases(ep);
-          },
-          nb::arg("av"), nb::arg("flags"))
-      .def("bind_eq", &ofi_bound<"ep.bind", OfiEp, OfiEq>, nb::arg("eq"), nb::arg("flags"))
-      .def("enable_core",
-           [](Core& self) {
-             OfiEp& ep = ofi_open(self, "ep.enable");
-             if (ep.enabled) return;  // another thread was first
-             ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
-             ep.enabled = true;
-             ep.release_unready();
-             settle(ep);
-             tell_aliases(ep);
-           })
-      .def(
-          "getname_core", [](Core& self) { return name_of(self, false); },
-          nb::sig("def getname_core(self) -> bytes | str"))
-      .def(
-          "getpeer_core", [](Core& self) { return name_of(self, true); },
-          nb::sig("def getpeer_core(self) -> bytes | str"))
-      .def("setname_core", &set_name, nb::arg("address"))
-      .def("connect_core", &connect, nb::arg("address"), nb::arg("param"))
-      .def("accept_core", &accept, nb::arg("param"))
-      .def("shutdown_core", &shutdown, nb::arg("flags"))
-      .def("getopt_core", &get_option, nb::arg("level"), nb::arg("optname"))
-      .def("setopt_core", &set_option, nb::arg("level"), nb::arg("optname"), nb::arg("value"), nb::arg("size"))
-      .def("cancel_core", &cancel, nb::arg("context").none())
-      .def("valid_core", &valid, nb::arg("datatype"), nb::arg("op"), nb::arg("family"))
-      .def(
-          "size_left",
-          [](Core& self, bool transmit) -> ssize_t {
-            OfiEp& ep = ofi_open(self, "ep.size_left");
-            const ssize_t r =
-                ofi_run("ep.size_left", ep, transmit ? &ofi::EpOps::tx_size_left : &ofi::EpOps::rx_size_left);
-            return r;
-          },
-          nb::arg("transmit"))
-      .def(
-          "outstanding",
-          [](Core& self) {
-            size_t n = self.box->owner->own.busy();
-            for (OfiCq* cq : {self.box->tx.get(), self.box->rx == self.box->tx ? nullptr : self.box->rx.get()}) {
-              if (cq == nullptr) continue;
-              cq->slots.each([&](ofi::Slot* slot) { n += slot->endpoint == self.box->owner ? 1 : 0; });
-            }
-            return n;
-          },
-          "Operations that are under way.");
+      .def<"__init__(domain, info)">(&make_ep)
+      .def<"__init__(original, flags)">(&make_alias)
+      .def<"close_core">(&ofi_close<"ep.close", OfiEp>)
+      .def<"getopsflag_core(side)">(&get_ops_flags)
+      .def<"setopsflag_core(flags)">(&set_ops_flags)
+      .about("True while an object that uses this one exists.")
+      .def_prop<"in_use">(&ofi_in_use<OfiEp>)
+      .def_prop<"fid">([](const Core& self) { return reinterpret_cast<uint64_t>(self.box->h.fid); })
+      .def<"bind_cq(cq, flags)">(&bind_cq)
+      .def<"bind_cntr(cntr, flags)">([](Core& self, const CounterCore& cntr, uint64_t flags) {
+        bind_progress(self, ofi_counter(cntr, "ep.bind"), flags);
+      })
+      .def<"bind_av(av, flags)">([](Core& self, OfiCore<OfiAv>& av, uint64_t flags) {
+        OfiEp& ep = bind_progress(self, av.box, flags);
+        ep.av = av.box;
+        tell_aliases(ep);
+      })
+      .def<"bind_eq(eq, flags)">(&ofi_bound<"ep.bind", OfiEp, OfiEq>)
+      .def<"enable_core">([](Core& self) {
+        OfiEp& ep = ofi_open(self, "ep.enable");
+        if (ep.enabled) return;  // another thread was first
+        ofi_check("ep.enable", ep.h.fid->ops->control(ep.h.fid, ofi::kEnable, nullptr));
+        ep.enabled = true;
+        ep.release_unready();
+        settle(ep);
+        tell_aliases(ep);
+      })
+      .def<"getname_core(self) -> bytes | str">([](Core& self) { return name_of(self, false); })
+      .def<"getpeer_core(self) -> bytes | str">([](Core& self) { return name_of(self, true); })
+      .def<"setname_core(address)">(&set_name)
+      .def<"connect_core(address, param)">(&connect)
+      .def<"accept_core(param)">(&accept)
+      .def<"shutdown_core(flags)">(&shutdown)
+      .def<"getopt_core(level, optname)">(&get_option)
+      .def<"setopt_core(level, optname, value, size)">(&set_option)
+      .def<"cancel_core(context?)">(&cancel)
+      .def<"valid_core(datatype, op, family)">(&valid)
+      .def<"size_left(transmit)">([](Core& self, bool transmit) -> ssize_t {
+        OfiEp& ep = ofi_open(self, "ep.size_left");
+        const ssize_t r = ofi_run("ep.size_left", ep, transmit ? &ofi::EpOps::tx_size_left : &ofi::EpOps::rx_size_left);
+        return r;
+      })
+      .about("Operations that are under way.")
+      .def<"outstanding">([](Core& self) {
+        size_t n = self.box->owner->own.busy();
+        for (OfiCq* cq : {self.box->tx.get(), self.box->rx == self.box->tx ? nullptr : self.box->rx.get()}) {
+          if (cq == nullptr) continue;
+          cq->slots.each([&](ofi::Slot* slot) { n += slot->endpoint == self.box->owner ? 1 : 0; });
+        }
+        return n;
+      });
 }
 
 }  // namespace weft::bind

@@ -82,25 +82,19 @@ nb::object read_eq_error(OfiCore<OfiEq>& self, uint64_t flags) {
 void register_ofi_event_queues(Module& m) {
   Class<OfiCore<OfiEq>> eq_type(m, "OfiEventQueueCore", "An event queue of a real libfabric.");
   def_waits(eq_type, &OfiCore<OfiEq>::box, "A descriptor that is readable while events wait (wait_obj FD), or -1.");
-  eq_type.def("__init__", &make_eq, nb::arg("fabric"), nb::arg("size"), nb::arg("flags"), nb::arg("wait_obj"))
-      .def("close_core", &ofi_close<"eq.close", OfiEq>)
-      .def("read_core", &read_eq, nb::arg("flags"), nb::arg("wait_ms"),
-           nb::sig("def read_core(self, flags: int, wait_ms: int) -> Any"))
-      .def("readerr_core", &read_eq_error, nb::arg("flags"), nb::sig("def readerr_core(self, flags: int) -> Any"))
-      .def(
-          "write_core",
+  eq_type.def<"__init__(fabric, size, flags, wait_obj)">(&make_eq)
+      .def<"close_core">(&ofi_close<"eq.close", OfiEq>)
+      .def<"read_core(self, flags: int, wait_ms: int) -> Any">(&read_eq)
+      .def<"readerr_core(self, flags: int) -> Any">(&read_eq_error)
+      .def<"write_core(event, number, flags)">(
           [](OfiCore<OfiEq>& self, uint32_t event, uint64_t number, uint64_t flags) {
             OfiEq& eq = ofi_open(self, "eq.write");
             const ofi::EqEntry e{eq.h.fid, nullptr, number};
             ofi_run("eq.write", eq, &ofi::EqOps::write, event, &e, sizeof e, flags);
-          },
-          nb::arg("event"), nb::arg("number"), nb::arg("flags"))
-      .def(
-          "strerror_core",
-          [](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
-            return words_of(self, prov_errno, err_data, "eq.strerror");
-          },
-          nb::arg("prov_errno"), nb::arg("err_data"));
+          })
+      .def<"strerror_core(prov_errno, err_data)">([](OfiCore<OfiEq>& self, int prov_errno, const nb::bytes& err_data) {
+        return words_of(self, prov_errno, err_data, "eq.strerror");
+      });
 }
 
 }  // namespace weft::bind

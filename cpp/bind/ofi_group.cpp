@@ -328,21 +328,19 @@ static PyObject* allreduce(PyObject* self, const char* method, const CollectiveA
 
 void register_ofi_groups(Module& m) {
   Class<GroupBox>(m, "OfiGroupCore", "An endpoint's membership of a collective group of a real libfabric.")
-      .def("__init__", &join, nb::arg("ep"), nb::arg("av"), nb::arg("members"), nb::arg("mine"),
-           nb::arg("comm_key").none(), nb::arg("set_flags"), nb::arg("flags"), nb::arg("number"))
-      .def("close_core", &ofi_close<"group.close", OfiGroup>)
-      .def(
-          "join_complete", [](GroupBox& self) { self.box->joined = true; }, "The event of the join was read.")
-      .def_prop_ro("addr", [](const GroupBox& self) { return self.box->addr; }, "coll_addr of the group's calls.");
-  m.def(
-      "ofi_av_set_valid",
-      [](OfiCore<OfiAv>& av, size_t count, std::optional<nb::bytes> comm_key, uint64_t flags) {
-        (void)ofi_open(av, "av_set");
-        const bool soft = av.box->domain->soft_groups();
-        (void)make_set(av.box, "av_set", std::max<size_t>(count, 1), comm_key, flags, soft ? 0 : kNotAvailable);
-      },
-      nb::arg("av"), nb::arg("count"), nb::arg("comm_key").none(), nb::arg("flags"),
-      "Opens a set of the library and closes it (fi_av_set), for its refusal.");
+      .def<"__init__(ep, av, members, mine, comm_key?, set_flags, flags, number)">(&join)
+      .def<"close_core">(&ofi_close<"group.close", OfiGroup>)
+      .about("The event of the join was read.")
+      .def<"join_complete">([](GroupBox& self) { self.box->joined = true; })
+      .about("coll_addr of the group's calls.")
+      .def_prop<"addr">([](const GroupBox& self) { return self.box->addr; });
+  m.about("Opens a set of the library and closes it (fi_av_set), for its refusal.")
+      .def<"ofi_av_set_valid(av, count, comm_key?, flags)">(
+          [](OfiCore<OfiAv>& av, size_t count, std::optional<nb::bytes> comm_key, uint64_t flags) {
+            (void)ofi_open(av, "av_set");
+            const bool soft = av.box->domain->soft_groups();
+            (void)make_set(av.box, "av_set", std::max<size_t>(count, 1), comm_key, flags, soft ? 0 : kNotAvailable);
+          });
 }
 
 }  // namespace weft::bind

@@ -46,6 +46,22 @@ void put_octets(const nb::dict& from, const char* name, T** to, size_t* size) {
   *size = given.size();
 }
 
+// Each text, and each address or key with its length: text(part, name, place), octets(part, name, place, length).
+template <typename Text, typename Octets>
+void each_pointer(ofi::Info& i, Text&& text, Octets&& octets) {
+  using ofi::Part;
+  octets(Part::info, "src_addr", &i.src_addr, &i.src_addrlen);
+  octets(Part::info, "dest_addr", &i.dest_addr, &i.dest_addrlen);
+  if (i.ep != nullptr) octets(Part::ep, "auth_key", &i.ep->auth_key, &i.ep->auth_key_size);
+  if (i.domain != nullptr) {
+    text(Part::domain, "name", &i.domain->name);
+    octets(Part::domain, "auth_key", &i.domain->auth_key, &i.domain->auth_key_size);
+  }
+  if (i.fabric == nullptr) return;
+  text(Part::fabric, "name", &i.fabric->name);
+  text(Part::fabric, "prov_name", &i.fabric->prov_name);
+}
+
 nb::object nic_fields(const ofi::FidNic* nic) {
   if (nic == nullptr) return nb::none();
   nb::dict d;
@@ -60,16 +76,14 @@ nb::object nic_fields(const ofi::FidNic* nic) {
   if (nic->bus != nullptr) d["bus_type"] = nic->bus->bus_type;
   if (nic->link != nullptr) {
     d["address"] = text(nic->link->address);
-    d["mtu"] = nic->link->mtu;
-    d["speed"] = nic->link->speed;
-    d["state"] = nic->link->state;
+    WEFT_PUT(d, *nic->link, mtu, speed, state);
     d["network_type"] = text(nic->link->network_type);
   }
   return d;
 }
 
 nb::dict fields_of(const OfiInfo& self) {
-  const ofi::Info& i = *self.info;
+  ofi::Info& i = *self.info;
   nb::dict d;
   for (const char* name : std::span(kParts).subspan(1)) d[name] = nb::dict();
   const auto part = [&](ofi::Part one) { return one == ofi::Part::info ? d : nb::cast<nb::dict>(d[kParts[int(one)]]); };
@@ -80,22 +94,13 @@ nb::dict fields_of(const OfiInfo& self) {
     std::memcpy(&value, from + f.offset, f.size);  // little-endian machines
     part(f.part)[ofi::name_of(f)] = value;
   }
-  d["src_addr"] = octets(i.src_addr, i.src_addrlen);
-  d["dest_addr"] = octets(i.dest_addr, i.dest_addrlen);
   d["handle"] = reinterpret_cast<uint64_t>(i.handle);
-  const auto key = [&](nb::dict to, const uint8_t* data, size_t size) {
-    to["auth_key"] = octets(data, size);
-    to["auth_key_size"] = size;
-  };
-  if (i.ep != nullptr) key(part(ofi::Part::ep), i.ep->auth_key, i.ep->auth_key_size);
-  if (i.domain != nullptr) {
-    key(part(ofi::Part::domain), i.domain->auth_key, i.domain->auth_key_size);
-    part(ofi::Part::domain)["name"] = text(i.domain->name);
-  }
-  if (i.fabric != nullptr) {
-    part(ofi::Part::fabric)["name"] = text(i.fabric->name);
-    part(ofi::Part::fabric)["prov_name"] = text(i.fabric->prov_name);
-  }
+  each_pointer(
+      i, [&](ofi::Part in, const char* name, char** place) { part(in)[name] = text(*place); },
+      [&](ofi::Part in, const char* name, auto** place, const size_t* size) {
+        part(in)[name] = octets(*place, *size);
+        if (in != ofi::Part::info) part(in)["auth_key_size"] = *size;
+      });
   d["nic"] = nic_fields(i.nic);
   return d;
 }
@@ -120,17 +125,9 @@ OfiInfo* make_info(const nb::dict& fields, const OfiInfo* base) {
     const uint64_t value = number_of(from[name], "getinfo", name);
     std::memcpy(to + f.offset, &value, f.size);
   }
-  put_octets(fields, "src_addr", &i.src_addr, &i.src_addrlen);
-  put_octets(fields, "dest_addr", &i.dest_addr, &i.dest_addrlen);
-  if (i.ep != nullptr) put_octets(part(ofi::Part::ep), "auth_key", &i.ep->auth_key, &i.ep->auth_key_size);
-  if (i.domain != nullptr) {
-    put_text(part(ofi::Part::domain), "name", &i.domain->name);
-    put_octets(part(ofi::Part::domain), "auth_key", &i.domain->auth_key, &i.domain->auth_key_size);
-  }
-  if (i.fabric != nullptr) {
-    put_text(part(ofi::Part::fabric), "name", &i.fabric->name);
-    put_text(part(ofi::Part::fabric), "prov_name", &i.fabric->prov_name);
-  }
+  each_pointer(
+      i, [&](ofi::Part in, const char* name, char** place) { put_text(part(in), name, place); },
+      [&](ofi::Part in, const char* name, auto** place, size_t* size) { put_octets(part(in), name, place, size); });
   return made.release();
 }
 
@@ -184,42 +181,34 @@ std::string ofi_address_bytes(const nb::bytes& address, bool as_text) {
 
 void register_ofi_info(Module& m) {
   Class<OfiInfo>(m, "OfiInfo", "A struct fi_info of the library.")
-      .def("fields", &fields_of, nb::sig("def fields(self) -> dict[str, Any]"),
-           "Its numbers, texts and addresses; those of its parts in dictionaries.");
-  m.def("ofi_info", &make_info, nb::arg("fields"), nb::arg("base").none() = nb::none(), nb::rv_policy::take_ownership,
-        nb::sig("def ofi_info(fields: dict[str, Any], base: OfiInfo | None = None) -> OfiInfo"),
-        "A copy of `base`, or an empty fi_info, with these fields, as OfiInfo.fields() has them.");
-  m.def("ofi_getinfo", &find_infos, nb::arg("version"), nb::arg("node").none(), nb::arg("service").none(),
-        nb::arg("flags"), nb::arg("hints").none(),
-        nb::sig("def ofi_getinfo(version: int, node: str | None, service: str | None, flags: int, hints: OfiInfo | "
-                "None) -> list[OfiInfo]"),
-        "fi_getinfo of the library. Raises its error: NoData if nothing meets the hints.");
-  m.def(
-      "ofi_load",
-      [](const std::string& path) -> std::optional<std::string> {
+      .about("Its numbers, texts and addresses; those of its parts in dictionaries.")
+      .def<"fields(self) -> dict[str, Any]">(&fields_of);
+  m.about("A copy of `base`, or an empty fi_info, with these fields, as OfiInfo.fields() has them.")
+      .def<"ofi_info(fields: dict[str, Any], base: OfiInfo | None = None) -> OfiInfo">(&make_info,
+                                                                                       nb::rv_policy::take_ownership);
+  m.about("fi_getinfo of the library. Raises its error: NoData if nothing meets the hints.")
+      .def<
+          "ofi_getinfo(version: int, node?: str | None, service?: str | None, flags: int, hints?: OfiInfo | None) -> "
+          "list[OfiInfo]">(&find_infos);
+  m.about("Opens a libfabric, unless one is open. Returns the reason if there is none.")
+      .def<"ofi_load(path)">([](const std::string& path) -> std::optional<std::string> {
         std::string why;
         count_forks();  // no NIC of Weft's may ever be opened here
         if (ofi::load(path.c_str(), &why) == nullptr) return why;
         return std::nullopt;
-      },
-      nb::arg("path"), "Opens a libfabric, unless one is open. Returns the reason if there is none.");
-  m.def(
-      "ofi_library",
-      []() -> std::optional<std::pair<std::string, uint32_t>> {
+      });
+  m.about("(path, version) of the open libfabric, or None.")
+      .def<"ofi_library">([]() -> std::optional<std::pair<std::string, uint32_t>> {
         const ofi::Library* library = ofi::library();
         if (library == nullptr) return std::nullopt;
         return std::pair(library->path, library->version);
-      },
-      "(path, version) of the open libfabric, or None.");
-  m.def(
-      "ofi_strerror",
-      [](int code) -> std::string {
-        const ofi::Library* library = ofi::library();
-        // INT_MIN is no errno, and has no positive int.
-        const int positive = code == std::numeric_limits<int>::min() ? code : std::abs(code);
-        return library == nullptr ? "" : library->strerror(positive);
-      },
-      nb::arg("errno"), "fi_strerror of the library.");
+      });
+  m.about("fi_strerror of the library.").def<"ofi_strerror(errno)">([](int code) -> std::string {
+    const ofi::Library* library = ofi::library();
+    // INT_MIN is no errno, and has no positive int.
+    const int positive = code == std::numeric_limits<int>::min() ? code : std::abs(code);
+    return library == nullptr ? "" : library->strerror(positive);
+  });
 }
 
 }  // namespace weft::bind

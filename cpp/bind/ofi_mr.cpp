@@ -146,35 +146,25 @@ void refresh(OfiCore<OfiMr>& self, const nb::list& buffers, uint64_t flags) {
 
 void register_ofi_regions(Module& m) {
   Class<OfiCore<OfiMr>> mr(m, "OfiMemoryRegionCore", "A memory region of a real libfabric.");
-  mr.def_prop_ro("in_use", &ofi_in_use<OfiMr>, "True while an object that uses this one exists.");
-  mr.def("__init__", &make_mr, nb::arg("domain"), nb::arg("buffers"), nb::arg("access"), nb::arg("offset"),
-         nb::arg("requested_key"), nb::arg("flags"), nb::arg("writable"), nb::arg("iface").none() = nb::none(),
-         nb::arg("device") = 0, nb::arg("by_attr") = false, nb::arg("auth_key").none() = nb::none(),
-         nb::arg("dmabuf").none() = nb::none(), nb::arg("base_mr").none() = nb::none(),
-         nb::sig(
-             "def __init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: "
-             "int, flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, "
-             "auth_key: bytes | None = None, dmabuf: tuple[int, int, int, int] | None = None, base_mr: "
-             "OfiMemoryRegionCore | None = None) -> None"))
-      .def("close_core", &close_mr)
-      .def("bind_ep", &ofi_bound<"mr.bind", OfiMr, OfiEp>, nb::arg("ep"), nb::arg("flags"))
-      .def(
-          "bind_cntr",
-          [](OfiCore<OfiMr>& self, const CounterCore& cntr, uint64_t flags) {
-            (void)ofi_bind("mr.bind", self, ofi_counter(cntr, "mr.bind"), flags);
-          },
-          nb::arg("cntr"), nb::arg("flags"))
-      .def("enable_core",
-           [](OfiCore<OfiMr>& self) {
-             OfiMr& one = ofi_open(self, "mr.enable");
-             ofi_check("mr.enable", one.h.fid->ops->control(one.h.fid, ofi::kEnable, nullptr));
-           })
-      .def("raw_attr_core", &raw_attr, nb::arg("flags"))
-      .def("refresh_core", &refresh, nb::arg("buffers"), nb::arg("flags"),
-           nb::sig("def refresh_core(self, buffers: list[Any], flags: int) -> None"))
-      .def_prop_ro(
-          "key", [](OfiCore<OfiMr>& self) { return ofi_open(self, "mr.key").get()->key; },
-          "The remote key (fi_mr_key); fi.KEY_NOTAVAIL before enable() under MR_PROV_KEY and MR_ENDPOINT.");
+  mr.about("True while an object that uses this one exists.").def_prop<"in_use">(&ofi_in_use<OfiMr>);
+  mr.def<
+        "__init__(self, domain: OfiDomainCore, buffers: list[Any], access: int, offset: int, requested_key: int, "
+        "flags: int, writable: bool, iface: int | None = None, device: int = 0, by_attr: bool = False, auth_key: bytes "
+        "| None = None, dmabuf: tuple[int, int, int, int] | None = None, base_mr: OfiMemoryRegionCore | None = None) "
+        "-> None">(&make_mr)
+      .def<"close_core">(&close_mr)
+      .def<"bind_ep(ep, flags)">(&ofi_bound<"mr.bind", OfiMr, OfiEp>)
+      .def<"bind_cntr(cntr, flags)">([](OfiCore<OfiMr>& self, const CounterCore& cntr, uint64_t flags) {
+        (void)ofi_bind("mr.bind", self, ofi_counter(cntr, "mr.bind"), flags);
+      })
+      .def<"enable_core">([](OfiCore<OfiMr>& self) {
+        OfiMr& one = ofi_open(self, "mr.enable");
+        ofi_check("mr.enable", one.h.fid->ops->control(one.h.fid, ofi::kEnable, nullptr));
+      })
+      .def<"raw_attr_core(flags)">(&raw_attr)
+      .def<"refresh_core(self, buffers: list[Any], flags: int) -> None">(&refresh)
+      .about("The remote key (fi_mr_key); fi.KEY_NOTAVAIL before enable() under MR_PROV_KEY and MR_ENDPOINT.")
+      .def_prop<"key">([](OfiCore<OfiMr>& self) { return ofi_open(self, "mr.key").get()->key; });
   g_ofi_mr_type = reinterpret_cast<PyTypeObject*>(mr.ptr());
 }
 

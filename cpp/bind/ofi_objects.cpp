@@ -333,113 +333,95 @@ void make_pep(OfiCore<OfiPep>* self, const OfiCore<OfiFabric>& fabric, const Ofi
 }  // namespace
 
 void register_ofi(Module& m) {
-  register_ofi_info(m);
-  m.def(
-      "ofi_quirks", [] { return std::vector<std::string>(ofi::kQuirks.begin(), ofi::kQuirks.end()); },
-      "The names of the quirks that the extension guards, in the order of bits.");
+  m.about("The names of the quirks that the extension guards, in the order of bits.").def<"ofi_quirks">([] {
+    return std::vector<std::string>(ofi::kQuirks.begin(), ofi::kQuirks.end());
+  });
   Class<OfiCore<OfiFabric>>(m, "OfiFabricCore", "A fabric of a real libfabric.")
-      .def("__init__", &make_fabric, nb::arg("info"))
-      .def("close", &ofi_close<"fabric.close", OfiFabric>)
-      .def_prop_ro("in_use", &ofi_in_use<OfiFabric>, "True while an object that uses this one exists.")
-      .def(
-          "trywait",
-          [](OfiCore<OfiFabric>& self, const std::vector<uint64_t>& fids) {
-            OfiFabric& f = ofi_open(self, "trywait");
-            std::vector<ofi::Fid*> all;
-            for (const uint64_t one : fids) all.push_back(reinterpret_cast<ofi::Fid*>(one));
-            return ofi_trywait(f, all);
-          },
-          nb::arg("fids"),
-          "fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.");
+      .def<"__init__(info)">(&make_fabric)
+      .def<"close">(&ofi_close<"fabric.close", OfiFabric>)
+      .about("True while an object that uses this one exists.")
+      .def_prop<"in_use">(&ofi_in_use<OfiFabric>)
+      .about("fi_trywait: True if it is safe to sleep on the descriptors of these open objects, given by `fid`.")
+      .def<"trywait(fids)">([](OfiCore<OfiFabric>& self, const std::vector<uint64_t>& fids) {
+        OfiFabric& f = ofi_open(self, "trywait");
+        std::vector<ofi::Fid*> all;
+        for (const uint64_t one : fids) all.push_back(reinterpret_cast<ofi::Fid*>(one));
+        return ofi_trywait(f, all);
+      });
   Class<OfiCore<OfiDomain>>(m, "OfiDomainCore", "A domain of a real libfabric.")
-      .def("__init__", &make_domain_of, nb::arg("fabric"), nb::arg("info"), nb::arg("quirks"), nb::arg("group_bytes"),
-           nb::arg("group_setting"),
-           "quirks: bits in the order of ofi_quirks(). group_bytes: the most of a collective, and the provider's "
-           "setting of that.")
-      .def("close_core",
-           [](OfiCore<OfiDomain>& c) {
-             const int r = c.box->h.shut();
-             if (r < 0) {
-               const ofi::Library* library = ofi::library();
-               raise(-r, "domain.close: libfabric: ", (library == nullptr ? "" : library->strerror(-r)),
-                     "\n  rule: all objects of the domain are closed, but the library still uses it, as some "
-                     "providers do after messages that did not end; it stays open until the process ends\n"
-                     "  try: read the completions of all messages before ep.close()");
-             }
-           })
-      .def_prop_ro("in_use", &ofi_in_use<OfiDomain>, "True while an object that uses this one exists.")
-      .def("bind_eq", &ofi_bound<"domain.bind", OfiDomain, OfiEq>, nb::arg("eq"), nb::arg("flags"))
-      .def("query_atomic_core", &query_atomic, nb::arg("datatype"), nb::arg("op"), nb::arg("flags"),
-           "(count, size) of fi_query_atomic.")
-      .def("query_collective_core", &query_collective, nb::arg("coll"), nb::arg("op"), nb::arg("datatype"),
-           nb::arg("flags"), "(count, size, max_members, mode) of fi_query_collective.")
-      .def("map_raw_core", &map_raw, nb::arg("base_addr"), nb::arg("raw_key"), nb::arg("flags"))
-      .def("unmap_key_core", &unmap_key, nb::arg("key"))
-      .def_prop_ro(
-          "soft_groups", [](OfiCore<OfiDomain>& c) { return c.box->soft_groups(); },
-          "True if collectives are libfabric's own, made of messages; False if the provider has its own.")
-      .def_prop_ro("thread_safe", [](OfiCore<OfiDomain>& c) { return c.box->thread_safe; });
+      .about(
+          "quirks: bits in the order of ofi_quirks(). group_bytes: the most of a collective, and the provider's "
+          "setting of that.")
+      .def<"__init__(fabric, info, quirks, group_bytes, group_setting)">(&make_domain_of)
+      .def<"close_core">([](OfiCore<OfiDomain>& c) {
+        const int r = c.box->h.shut();
+        if (r < 0) {
+          const ofi::Library* library = ofi::library();
+          raise(-r, "domain.close: libfabric: ", (library == nullptr ? "" : library->strerror(-r)),
+                "\n  rule: all objects of the domain are closed, but the library still uses it, as some "
+                "providers do after messages that did not end; it stays open until the process ends\n"
+                "  try: read the completions of all messages before ep.close()");
+        }
+      })
+      .about("True while an object that uses this one exists.")
+      .def_prop<"in_use">(&ofi_in_use<OfiDomain>)
+      .def<"bind_eq(eq, flags)">(&ofi_bound<"domain.bind", OfiDomain, OfiEq>)
+      .about("(count, size) of fi_query_atomic.")
+      .def<"query_atomic_core(datatype, op, flags)">(&query_atomic)
+      .about("(count, size, max_members, mode) of fi_query_collective.")
+      .def<"query_collective_core(coll, op, datatype, flags)">(&query_collective)
+      .def<"map_raw_core(base_addr, raw_key, flags)">(&map_raw)
+      .def<"unmap_key_core(key)">(&unmap_key)
+      .about("True if collectives are libfabric's own, made of messages; False if the provider has its own.")
+      .def_prop<"soft_groups">([](OfiCore<OfiDomain>& c) { return c.box->soft_groups(); })
+      .def_prop<"thread_safe">([](OfiCore<OfiDomain>& c) { return c.box->thread_safe; });
   Class<OfiCore<OfiAv>>(m, "OfiAddressVectorCore", "An address vector of a real libfabric.")
-      .def("__init__", &make_av, nb::arg("domain"), nb::arg("type"), nb::arg("rx_ctx_bits"), nb::arg("count"),
-           nb::arg("ep_per_node"), nb::arg("name").none(), nb::arg("flags"))
-      .def("close_core", &ofi_close<"av.close", OfiAv>)
-      .def_prop_ro("in_use", &ofi_in_use<OfiAv>, "True while an object that uses this one exists.")
-      .def("insert_one", &insert_one, nb::arg("address"), nb::arg("flags"), nb::arg("given").none() = nb::none(),
-           "fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.")
-      .def("insert_event", &insert_with_event, nb::arg("addresses"), nb::arg("flags"), nb::arg("number"),
-           "fi_av_insert of addresses of one size, which is reported to the event queue.")
-      .def("bind_eq", &ofi_bound<"av.bind", OfiAv, OfiEq>, nb::arg("eq"), nb::arg("flags"))
-      .def("insert_auth_key_core", &insert_auth_key, nb::arg("key"), nb::arg("flags"))
-      .def("lookup_auth_key_core", &lookup_auth_key, nb::arg("fi_addr"))
-      .def("insertsvc_core", &insert_service, nb::arg("node").none(), nb::arg("service").none(), nb::arg("flags"))
-      .def("insertsym_core", &insert_symmetric, nb::arg("node"), nb::arg("nodecnt"), nb::arg("service"),
-           nb::arg("svccnt"), nb::arg("flags"))
-      .def("_remove_one", &remove_one, nb::arg("fi_addr"), nb::arg("flags"))
-      .def("_lookup", &look_up, nb::arg("fi_addr"), nb::sig("def _lookup(self, fi_addr: int) -> bytes | str"))
-      .def("straddr_core", &text_of, nb::arg("address"))
-      .def("set_user_id_core", &set_user_id, nb::arg("fi_addr"), nb::arg("user_id"), nb::arg("flags"));
-  register_ofi_event_queues(m);
-  register_ofi_endpoint(m);
-  register_ofi_groups(m);
-  register_ofi_work(m);
-  register_ofi_regions(m);
+      .def<"__init__(domain, type, rx_ctx_bits, count, ep_per_node, name?, flags)">(&make_av)
+      .def<"close_core">(&ofi_close<"av.close", OfiAv>)
+      .about("True while an object that uses this one exists.")
+      .def_prop<"in_use">(&ofi_in_use<OfiAv>)
+      .about("fi_av_insert of one address. given: fi_addr as an argument, under FI_AV_USER_ID and FI_AUTH_KEY.")
+      .def<"insert_one(address, flags, given=None)">(&insert_one)
+      .about("fi_av_insert of addresses of one size, which is reported to the event queue.")
+      .def<"insert_event(addresses, flags, number)">(&insert_with_event)
+      .def<"bind_eq(eq, flags)">(&ofi_bound<"av.bind", OfiAv, OfiEq>)
+      .def<"insert_auth_key_core(key, flags)">(&insert_auth_key)
+      .def<"lookup_auth_key_core(fi_addr)">(&lookup_auth_key)
+      .def<"insertsvc_core(node?, service?, flags)">(&insert_service)
+      .def<"insertsym_core(node, nodecnt, service, svccnt, flags)">(&insert_symmetric)
+      .def<"_remove_one(fi_addr, flags)">(&remove_one)
+      .def<"_lookup(self, fi_addr: int) -> bytes | str">(&look_up)
+      .def<"straddr_core(address)">(&text_of)
+      .def<"set_user_id_core(fi_addr, user_id, flags)">(&set_user_id);
+}
+
+void register_ofi_passive(Module& m) {
   Class<OfiCore<OfiPep>>(m, "OfiPassiveEndpointCore", "A passive endpoint of a real libfabric.")
-      .def("__init__", &make_pep, nb::arg("fabric"), nb::arg("info"))
-      .def("close_core", &ofi_close<"pep.close", OfiPep>)
-      .def_prop_ro("fid", &number_of_fid<OfiPep>)
-      .def(
-          "bind_eq", [](OfiCore<OfiPep>& self, OfiCore<OfiEq>& eq) { (void)ofi_bind("pep.bind", self, eq.box, 0); },
-          nb::arg("eq"))
-      .def("listen_core",
-           [](OfiCore<OfiPep>& self) {
-             OfiPep& pep = ofi_open(self, "pep.listen");
-             ofi_run("pep.listen", pep.get()->cm, &ofi::CmOps::listen, pep.get());
-           })
-      .def(
-          "reject_core",
-          [](OfiCore<OfiPep>& self, uint64_t handle, const nb::bytes& param) {
-            OfiPep& pep = ofi_open(self, "pep.reject");
-            ofi_run("pep.reject", pep.get()->cm, &ofi::CmOps::reject, pep.get(), reinterpret_cast<ofi::Fid*>(handle),
-                    param.c_str(), param.size());
-          },
-          nb::arg("handle"), nb::arg("param"))
-      .def(
-          "setname_core",
-          [](OfiCore<OfiPep>& self, const nb::bytes& address, bool text) {
-            OfiPep& pep = ofi_open(self, "pep.setname");
-            std::string bytes = ofi_address_bytes(address, text);
-            ofi_run("pep.setname", pep.get()->cm, &ofi::CmOps::setname, pep.h.fid, bytes.data(), bytes.size());
-          },
-          nb::arg("address"), nb::arg("text"))
-      .def(
-          "getname_core",
-          [](OfiCore<OfiPep>& self, bool text) {
-            OfiPep& pep = ofi_open(self, "pep.getname");
-            return ofi_address_by(text, [&](void* room, size_t* length) {
-              ofi_run("pep.getname", pep.get()->cm, &ofi::CmOps::getname, pep.h.fid, room, length);
-            });
-          },
-          nb::arg("text"), nb::sig("def getname_core(self, text: bool) -> bytes | str"));
+      .def<"__init__(fabric, info)">(&make_pep)
+      .def<"close_core">(&ofi_close<"pep.close", OfiPep>)
+      .def_prop<"fid">(&number_of_fid<OfiPep>)
+      .def<"bind_eq(eq)">(
+          [](OfiCore<OfiPep>& self, OfiCore<OfiEq>& eq) { (void)ofi_bind("pep.bind", self, eq.box, 0); })
+      .def<"listen_core">([](OfiCore<OfiPep>& self) {
+        OfiPep& pep = ofi_open(self, "pep.listen");
+        ofi_run("pep.listen", pep.get()->cm, &ofi::CmOps::listen, pep.get());
+      })
+      .def<"reject_core(handle, param)">([](OfiCore<OfiPep>& self, uint64_t handle, const nb::bytes& param) {
+        OfiPep& pep = ofi_open(self, "pep.reject");
+        ofi_run("pep.reject", pep.get()->cm, &ofi::CmOps::reject, pep.get(), reinterpret_cast<ofi::Fid*>(handle),
+                param.c_str(), param.size());
+      })
+      .def<"setname_core(address, text)">([](OfiCore<OfiPep>& self, const nb::bytes& address, bool text) {
+        OfiPep& pep = ofi_open(self, "pep.setname");
+        std::string bytes = ofi_address_bytes(address, text);
+        ofi_run("pep.setname", pep.get()->cm, &ofi::CmOps::setname, pep.h.fid, bytes.data(), bytes.size());
+      })
+      .def<"getname_core(self, text: bool) -> bytes | str">([](OfiCore<OfiPep>& self, bool text) {
+        OfiPep& pep = ofi_open(self, "pep.getname");
+        return ofi_address_by(text, [&](void* room, size_t* length) {
+          ofi_run("pep.getname", pep.get()->cm, &ofi::CmOps::getname, pep.h.fid, room, length);
+        });
+      });
 }
 
 }  // namespace weft::bind

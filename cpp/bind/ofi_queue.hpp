@@ -28,8 +28,7 @@ inline void rest() {
   ::nanosleep(&moment, nullptr);
 }
 
-// ---- a completion queue's side of the library (ofi_cq.cpp)
-// -----------------------------------------------------------
+// ---- a completion queue's side of the library (ofi_cq.cpp) ---------------------------------------------------------
 
 constexpr const char* kCqName = "completion queue";
 // HOT. Takes entries, which own their contexts: their number, or -1 with an error set. from: with their sources.
@@ -82,20 +81,18 @@ int descriptor(T& t) {
 // Members that queues and counters have for the sake of a real libfabric; lib: its place, null for one of Weft's NIC.
 template <typename Core, typename T>
 void def_waits(Class<Core>& type, std::shared_ptr<T> Core::* lib, const char* about_fd) {
-  type.def_prop_ro("fid",
-                   [lib](const Core& c) { return c.*lib ? reinterpret_cast<uint64_t>((c.*lib)->h.fid) : uint64_t{0}; })
-      .def_prop_ro("_has_wait", [lib](const Core& c) { return c.*lib && (c.*lib)->has_wait; })
-      .def_prop_ro(
-          "fd",
-          [lib](const Core& c) {
-            if (c.*lib) return descriptor(*(c.*lib));
-            if constexpr (requires { c.notifier; }) return c.notifier ? c.notifier->fd() : -1;
-            return -1;
-          },
-          about_fd)
-      .def_prop_ro(
-          "in_use", [lib](const Core& c) { return (c.*lib).use_count() > 1; },
-          "True while an object of a real libfabric that uses this one exists.");
+  const auto fd = [lib](const Core& c) {
+    if (c.*lib) return descriptor(*(c.*lib));
+    if constexpr (requires { c.notifier; }) return c.notifier ? c.notifier->fd() : -1;
+    return -1;
+  };
+  const auto fid = [lib](const Core& c) { return c.*lib ? reinterpret_cast<uint64_t>((c.*lib)->h.fid) : uint64_t{0}; };
+  type.template def_prop<"fid">(fid)
+      .template def_prop<"_has_wait">([lib](const Core& c) { return c.*lib && (c.*lib)->has_wait; })
+      .about(about_fd)
+      .template def_prop<"fd">(fd)
+      .about("True while an object of a real libfabric that uses this one exists.")
+      .template def_prop<"in_use">([lib](const Core& c) { return (c.*lib).use_count() > 1; });
 }
 
 template <typename T>

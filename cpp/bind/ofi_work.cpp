@@ -252,26 +252,21 @@ void flushed(OfiCore<Work>& self) {
 
 void register_ofi_work(Module& m) {
   Class<OfiCore<Work>>(m, "OfiWorkCore", nb::is_weak_referenceable(), "Deferred work of a real libfabric.")
-      .def("__init__", &make_transfer, nb::arg("ep"), nb::arg("kind"), nb::arg("msg"), nb::arg("flags"),
-           nb::arg("comparev").none(), nb::arg("compare_desc").none(), nb::arg("resultv").none(),
-           nb::arg("result_desc").none(), nb::arg("threshold"), nb::arg("trigger"), nb::arg("completion").none(),
-           nb::sig("def __init__(self, ep: OfiEndpointCore, kind: int, msg: object, flags: int, comparev: object, "
-                   "compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: "
-                   "CounterCore, completion: CounterCore | None) -> None"))
-      .def("__init__", &make_counting, nb::arg("domain"), nb::arg("cntr"), nb::arg("kind"), nb::arg("value"),
-           nb::arg("threshold"), nb::arg("trigger"))
-      .def(
-          "queue", [](nb::handle self, nb::handle context) { queue(self, context); }, nb::arg("context").none(),
-          nb::sig("def queue(self, context: object) -> None"), "FI_QUEUE_WORK.")
-      .def("cancel", &cancel, "FI_CANCEL_WORK.")
-      .def("flushed", &flushed, "Gives the memory of work back that FI_FLUSH_WORK has dropped.");
-  m.def(
-      "ofi_flush_work",
-      [](OfiCore<OfiDomain>& domain) {
-        OfiDomain& d = ofi_open(domain, "domain.control(FLUSH_WORK)");
-        ofi_check("domain.control(FLUSH_WORK)", command(d, ofi::kFlushWork, nullptr));
-      },
-      nb::arg("domain"), "FI_FLUSH_WORK.");
+      .def<
+          "__init__(self, ep: OfiEndpointCore, kind: int, msg: object, flags: int, comparev?: object, compare_desc?: "
+          "object, resultv?: object, result_desc?: object, threshold: int, trigger: CounterCore, completion?: "
+          "CounterCore | None) -> None">(&make_transfer)
+      .def<"__init__(domain, cntr, kind, value, threshold, trigger)">(&make_counting)
+      .about("FI_QUEUE_WORK.")
+      .def<"queue(self, context?: object) -> None">([](nb::handle self, nb::handle context) { queue(self, context); })
+      .about("FI_CANCEL_WORK.")
+      .def<"cancel">(&cancel)
+      .about("Gives the memory of work back that FI_FLUSH_WORK has dropped.")
+      .def<"flushed">(&flushed);
+  m.about("FI_FLUSH_WORK.").def<"ofi_flush_work(domain)">([](OfiCore<OfiDomain>& domain) {
+    OfiDomain& d = ofi_open(domain, "domain.control(FLUSH_WORK)");
+    ofi_check("domain.control(FLUSH_WORK)", command(d, ofi::kFlushWork, nullptr));
+  });
 }
 
 }  // namespace weft::bind

@@ -55,7 +55,7 @@ PyObject* poll_u64(PyObject*, PyObject* (&a)[4]) {
 }
 
 PyMethodDef g_functions[] = {
-    {"poll_u64", method<parsed<poll_u64, "poll_u64", "obj! offset! value! timeout!">>(), METH_FASTCALL | METH_KEYWORDS,
+    {"poll_u64", method<parsed<poll_u64, "poll_u64", "obj! offset! value! timeout!">>(), kFast,
      "True once the 8-byte word at offset has this value; False after timeout seconds. Spins, then yields."},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -81,77 +81,67 @@ double cma(bool write, int pid, uint64_t remote, nb::handle local, uint64_t roun
 }  // namespace
 
 void register_probes(Module& m) {
-  m.def(
-      "probe_memcpy",
-      [](nb::handle dst, nb::handle src, uint64_t rounds, size_t piece, size_t stride) {
-        Buf d, s;
-        const auto to = bytes_of(d, dst, true), from = bytes_of(s, src, false);
-        const ReleasedGil released;
-        return host::probe_memcpy(to, from, rounds, piece, stride);
-      },
-      nb::arg("dst"), nb::arg("src"), nb::arg("rounds"), nb::arg("piece") = 0, nb::arg("stride") = 0,
-      "Nanoseconds that memcpy takes between these buffers, on average.\n\n"
-      "piece, stride  if given, one copy of `piece` bytes every `stride` bytes; the result is the time for all of "
-      "them.");
-  m.def(
-      "probe_fetch_add",
-      [](nb::handle word, uint64_t rounds) {
+  m.about(
+       "Nanoseconds that memcpy takes between these buffers, on average.\n\n"
+       "piece, stride  if given, one copy of `piece` bytes every `stride` bytes; the result is the time for all of "
+       "them.")
+      .def<"probe_memcpy(dst, src, rounds, piece=0, stride=0)">(
+          [](nb::handle dst, nb::handle src, uint64_t rounds, size_t piece, size_t stride) {
+            Buf d, s;
+            const auto to = bytes_of(d, dst, true), from = bytes_of(s, src, false);
+            const ReleasedGil released;
+            return host::probe_memcpy(to, from, rounds, piece, stride);
+          });
+  m.about("Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.")
+      .def<"probe_fetch_add(word, rounds)">([](nb::handle word, uint64_t rounds) {
         Buf b;
         Word* const w = word_of(b, word);
         const ReleasedGil released;
         return host::probe_fetch_add(w, rounds);
-      },
-      nb::arg("word"), nb::arg("rounds"),
-      "Nanoseconds that a bare atomic fetch-and-add of this word takes, on average.");
-  m.def("memory_bytes", [] { return mem::memory_bytes(); }, "The memory and the swap space of this machine, in bytes.");
-  m.def(
-      "use_huge_pages",
-      [](uint64_t address, uint64_t length) {
+      });
+  m.about("The memory and the swap space of this machine, in bytes.").def<"memory_bytes">([] {
+    return mem::memory_bytes();
+  });
+  m.about("Puts huge pages behind the whole blocks of 2 MiB of shared memory. False: the kernel refuses.")
+      .def<"use_huge_pages(address, length)">([](uint64_t address, uint64_t length) {
         const ReleasedGil released;
         return mem::use_huge_pages(address, length);
-      },
-      nb::arg("address"), nb::arg("length"),
-      "Puts huge pages behind the whole blocks of 2 MiB of shared memory. False: the kernel refuses.");
-  m.def(
-      "probe_cma_write",
-      [](int pid, uint64_t remote, nb::handle src, uint64_t rounds) { return cma(true, pid, remote, src, rounds); },
-      nb::arg("pid"), nb::arg("remote"), nb::arg("src"), nb::arg("rounds"),
-      "Nanoseconds that a bare process_vm_writev of src to an address of process pid takes; -1 when the kernel "
-      "refuses.");
-  m.def(
-      "probe_cma_read",
-      [](int pid, uint64_t remote, nb::handle dst, uint64_t rounds) { return cma(false, pid, remote, dst, rounds); },
-      nb::arg("pid"), nb::arg("remote"), nb::arg("dst"), nb::arg("rounds"),
-      "Nanoseconds that a bare process_vm_readv into dst takes; -1 when the kernel refuses.");
-  m.def(
-      "probe_pingpong",
-      [](nb::handle word, uint64_t rounds, bool first, double timeout) {
-        Buf b;
-        Word* const w = word_of(b, word);
-        const ReleasedGil released;
-        return host::probe_pingpong(w, rounds, first, ns_of(timeout));
-      },
-      nb::arg("word"), nb::arg("rounds"), nb::arg("first"), nb::arg("timeout") = 10.0,
-      "Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.\n"
-      "Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.");
-  m.def(
-      "probe_socket_pingpong",
-      [](int fd, uint64_t rounds, size_t size, bool first, double timeout) {
-        const ReleasedGil released;
-        return host::probe_socket_pingpong(fd, rounds, size, first, ns_of(timeout));
-      },
-      nb::arg("fd"), nb::arg("rounds"), nb::arg("size"), nb::arg("first"), nb::arg("timeout") = 10.0,
-      "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.");
-  m.def(
-      "probe_socket_stream",
-      [](int fd, nb::handle buffer, uint64_t rounds, bool send, double timeout) {
-        Buf b;
-        const auto bytes = bytes_of(b, buffer, !send);
-        const ReleasedGil released;
-        return host::probe_socket_stream(fd, bytes, rounds, send, ns_of(timeout));
-      },
-      nb::arg("fd"), nb::arg("buffer"), nb::arg("rounds"), nb::arg("send"), nb::arg("timeout") = 10.0,
-      "Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.");
+      });
+  m.about(
+       "Nanoseconds that a bare process_vm_writev of src to an address of process pid takes; -1 when the kernel "
+       "refuses.")
+      .def<"probe_cma_write(pid, remote, src, rounds)">([](int pid, uint64_t remote, nb::handle src, uint64_t rounds) {
+        return cma(true, pid, remote, src, rounds);
+      });
+  m.about("Nanoseconds that a bare process_vm_readv into dst takes; -1 when the kernel refuses.")
+      .def<"probe_cma_read(pid, remote, dst, rounds)">([](int pid, uint64_t remote, nb::handle dst, uint64_t rounds) {
+        return cma(false, pid, remote, dst, rounds);
+      });
+  m.about(
+       "Half a round trip, in nanoseconds, of bare stores to one shared word between two processes; -1 on timeout.\n"
+       "Both sides call it, one with first=True, on the same word, which starts as 0. The first round is not counted.")
+      .def<"probe_pingpong(word, rounds, first, timeout=10.0)">(
+          [](nb::handle word, uint64_t rounds, bool first, double timeout) {
+            Buf b;
+            Word* const w = word_of(b, word);
+            const ReleasedGil released;
+            return host::probe_pingpong(w, rounds, first, ns_of(timeout));
+          });
+  m.about(
+       "Nanoseconds of half a round trip of `size` bytes over a bare socket that both sides poll; -1 at the timeout.")
+      .def<"probe_socket_pingpong(fd, rounds, size, first, timeout=10.0)">(
+          [](int fd, uint64_t rounds, size_t size, bool first, double timeout) {
+            const ReleasedGil released;
+            return host::probe_socket_pingpong(fd, rounds, size, first, ns_of(timeout));
+          });
+  m.about("Nanoseconds to send (or receive) a buffer `rounds` times over a bare socket; -1 at the timeout.")
+      .def<"probe_socket_stream(fd, buffer, rounds, send, timeout=10.0)">(
+          [](int fd, nb::handle buffer, uint64_t rounds, bool send, double timeout) {
+            Buf b;
+            const auto bytes = bytes_of(b, buffer, !send);
+            const ReleasedGil released;
+            return host::probe_socket_stream(fd, bytes, rounds, send, ns_of(timeout));
+          });
   if (PyModule_AddFunctions(m.ptr(), with_signatures("", g_functions)) != 0) throw nb::python_error();
 }
 

@@ -15,6 +15,4 @@ bool fold_buffers(const char* method, PyObject* buf, PyObject* result, uint64_t 
 // FI_INT64 ... of an array's dtype; false with an error set that says that `method` needs a datatype.
 bool datatype_of(const char* method, PyObject* array, uint64_t* out);
 
-void register_reduction(Module& m);
-
 }  // namespace weft::bind

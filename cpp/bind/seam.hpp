@@ -14,9 +14,9 @@
 
 #include <utility>
 
-namespace weft::bind {
+#include "bind/declared.hpp"
 
-namespace nb = nanobind;
+namespace weft::bind {
 
 // Called first by the module's initialisation.
 void make_seam();
@@ -57,6 +57,7 @@ template <auto F>
 constexpr auto kEntry = F;
 #endif
 
+constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;  // how a PyMethodDef gets arguments by position and by name
 // An entry for a PyMethodDef; for a PyType_Slot.
 template <auto F>
 PyCFunction method() {
@@ -68,6 +69,9 @@ void* slot() {
 }
 
 // nanobind's class_ and module_, whose functions are entries.
+//
+//   .about("Binds a queue.")                                         the documentation of what follows, if there is any
+//   .def<"bind_cq(cq, flags)">([](EndpointCore& e, ...) { ... })     as in declared.hpp
 template <typename T, typename... Ts>
 class Class : public nb::class_<T, Ts...> {
   using Base = nb::class_<T, Ts...>;
@@ -76,6 +80,34 @@ class Class : public nb::class_<T, Ts...> {
  public:
   using Base::Base;
 
+  Class& about(const char* text) {
+    about_ = text;
+    return *this;
+  }
+  template <Text kText, typename F>
+  Class& def(F&& f) {
+    declare<kText>([&](const char* name, const auto&... all) { def(name, std::forward<F>(f), text(), all...); });
+    return *this;
+  }
+  template <Text kText, typename F>
+  Class& def_static(F&& f) {
+    declare<kText>([&](const char* name, const auto&... all) { def_static(name, std::forward<F>(f), text(), all...); });
+    return *this;
+  }
+  template <Text kText, typename Get, typename Set = std::nullptr_t>
+  Class& def_prop(Get&& get, Set&& set = nullptr) {
+    declare<kText>([&](const char* name, const auto&... all) {
+      def_prop_rw(name, std::forward<Get>(get), std::forward<Set>(set), text(), all...);
+    });
+    return *this;
+  }
+  template <Text kText, typename C, typename D>
+  Class& def_ro(D C::* member) {
+    declare<kText>([&](const char* name, const auto&... all) { Base::def_ro(name, member, text(), all..., Guard()); });
+    return *this;
+  }
+
+  // What only the program knows while it runs: nanobind's arguments.
   template <typename F, typename... Extra>
   Class& def(const char* name, F&& f, const Extra&... extra) {
     Base::def(name, std::forward<F>(f), extra..., Guard());
@@ -91,37 +123,35 @@ class Class : public nb::class_<T, Ts...> {
     Base::def_static(name, std::forward<F>(f), extra..., Guard());
     return *this;
   }
-  template <typename Get, typename... Extra>
-  Class& def_prop_ro(const char* name, Get&& get, const Extra&... extra) {
-    Base::def_prop_ro(name, std::forward<Get>(get), extra..., Guard());
-    return *this;
-  }
   template <typename Get, typename Set, typename... Extra>
   Class& def_prop_rw(const char* name, Get&& get, Set&& set, const Extra&... extra) {
     Base::def_prop_rw(name, std::forward<Get>(get), std::forward<Set>(set), extra..., Guard());
     return *this;
   }
-  template <typename C, typename D, typename... Extra>
-  Class& def_ro(const char* name, D C::* member, const Extra&... extra) {
-    Base::def_ro(name, member, extra..., Guard());
-    return *this;
-  }
-  template <typename C, typename D, typename... Extra>
-  Class& def_rw(const char* name, D C::* member, const Extra&... extra) {
-    Base::def_rw(name, member, extra..., Guard());
-    return *this;
-  }
+
+ private:
+  const char* text() { return std::exchange(about_, ""); }
+  const char* about_ = "";
 };
 
 class Module : public nb::module_ {
  public:
   explicit Module(const nb::module_& module) : nb::module_(module) {}
 
-  template <typename F, typename... Extra>
-  Module& def(const char* name, F&& f, const Extra&... extra) {
-    nb::module_::def(name, std::forward<F>(f), extra..., nb::call_guard<Seam>());
+  Module& about(const char* text) {
+    about_ = text;
     return *this;
   }
+  template <Text kText, typename F, typename... Extra>
+  Module& def(F&& f, const Extra&... extra) {
+    declare<kText>([&](const char* name, const auto&... all) {
+      nb::module_::def(name, std::forward<F>(f), std::exchange(about_, ""), all..., extra..., nb::call_guard<Seam>());
+    });
+    return *this;
+  }
+
+ private:
+  const char* about_ = "";
 };
 
 // An object in a list of the binding: a new reference, or null if it is being destroyed. With a GIL no other thread can

@@ -409,7 +409,6 @@ PyObject* sync_wait_for(PyObject* self, PyObject* (&a)[5]) {
   }
 }
 
-constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 PyMethodDef g_core_methods[] = {
     {"_ask",
      method<parsed<sync_ask, "_ask",
@@ -480,12 +479,6 @@ PyMethodDef g_queue_methods[] = {
     {"put_nowait", method<queue_put_nowait>(), METH_O, "put(item, timeout=0)."},
     {"get_nowait", method<queue_get_nowait>(), METH_NOARGS, "get(timeout=0)."},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_core_slots[] = {{Py_tp_methods, with_signatures("SyncCore", g_core_methods)}, {0, nullptr}};
-PyType_Slot g_lock_slots[] = {{Py_tp_methods, with_signatures("LockCore", g_lock_methods)}, {0, nullptr}};
-PyType_Slot g_semaphore_slots[] = {{Py_tp_methods, with_signatures("SemaphoreCore", g_semaphore_methods)},
-                                   {0, nullptr}};
-PyType_Slot g_event_slots[] = {{Py_tp_methods, with_signatures("EventCore", g_event_methods)}, {0, nullptr}};
-PyType_Slot g_queue_slots[] = {{Py_tp_methods, with_signatures("QueueCore", g_queue_methods)}, {0, nullptr}};
 
 // Maps the object at a peer's address. 0: mapped; a Status: refused; -1: loads and stores do not reach the memory; -2:
 // there is no such object.
@@ -509,68 +502,66 @@ int map_object(SyncCore& c, EndpointCore& ep, uint64_t dest, uint64_t key, uint6
 }  // namespace
 
 void register_sync(Module& m) {
-  Class<SyncCore>(m, "SyncCore", nb::type_slots(g_core_slots), "An object of cpp/sync; see weft.share.")
+  Class<SyncCore>(m, "SyncCore", nb::type_slots(method_slots<"SyncCore", g_core_methods>()),
+                  "An object of cpp/sync; see weft.share.")
       .def(nb::init<>())
-      .def(
-          "_map",
-          [](SyncCore& c, EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length) {
-            return map_object(c, ep, dest, key, addr, length);
-          },
-          nb::arg("ep"), nb::arg("dest"), nb::arg("key"), nb::arg("addr"), nb::arg("length"),
+      .about(
           "Maps the object. Returns 0; the number of a Status; -1 if loads and stores do not reach the memory; -2 if\n"
           "there is no such object.")
-      .def(
-          "_unmap", [](SyncCore& c) { c.closing.store(true, std::memory_order_relaxed); },
-          "Ends the use through this handle; a thread that waits notices it after its slice.")
-      .def_prop_ro(
-          "_mapped",
-          [](const SyncCore& c) { return c.object.head != nullptr && c.box->fork_generation == g_fork_generation; },
-          "The object is mapped by this process.")
-      .def_prop_ro(
-          "_current", [](const SyncCore& c) { return c.ready(); }, "The mapped object can be used.")
-      .def_prop_rw(
-          "_records", [](const SyncCore& c) { return c.records; }, [](SyncCore& c, bool on) { c.records = on; },
-          "put() and get() go through Python.")
-      .def_prop_ro(
-          "_kept_items", [](const SyncCore& c) { return c.kept.size(); }, "Items that were got and not delivered.");
-  Class<LockCore, SyncCore> lock(m, "LockCore", nb::type_slots(g_lock_slots), "See weft.Lock.");
+      .def<"_map(ep, dest, key, addr, length)">(
+          [](SyncCore& c, EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length) {
+            return map_object(c, ep, dest, key, addr, length);
+          })
+      .about("Ends the use through this handle; a thread that waits notices it after its slice.")
+      .def<"_unmap">([](SyncCore& c) { c.closing.store(true, std::memory_order_relaxed); })
+      .about("The object is mapped by this process.")
+      .def_prop<"_mapped">(
+          [](const SyncCore& c) { return c.object.head != nullptr && c.box->fork_generation == g_fork_generation; })
+      .about("The mapped object can be used.")
+      .def_prop<"_current">([](const SyncCore& c) { return c.ready(); })
+      .about("put() and get() go through Python.")
+      .def_prop<"_records">([](const SyncCore& c) { return c.records; }, [](SyncCore& c, bool on) { c.records = on; })
+      .about("Items that were got and not delivered.")
+      .def_prop<"_kept_items">([](const SyncCore& c) { return c.kept.size(); });
+  Class<LockCore, SyncCore> lock(m, "LockCore", nb::type_slots(method_slots<"LockCore", g_lock_methods>()),
+                                 "See weft.Lock.");
   lock.def(nb::init<>());
-  Class<SemaphoreCore, SyncCore> semaphore(m, "SemaphoreCore", nb::type_slots(g_semaphore_slots),
-                                           "See weft.Semaphore.");
+  Class<SemaphoreCore, SyncCore> semaphore(
+      m, "SemaphoreCore", nb::type_slots(method_slots<"SemaphoreCore", g_semaphore_methods>()), "See weft.Semaphore.");
   semaphore.def(nb::init<>());
   if (!make_with(reinterpret_cast<PyTypeObject*>(lock.ptr()), lock_enter, lock_exit) ||
       !make_with(reinterpret_cast<PyTypeObject*>(semaphore.ptr()), semaphore_enter, semaphore_exit)) {
     throw nb::python_error();
   }
-  Class<EventCore, SyncCore>(m, "EventCore", nb::type_slots(g_event_slots), "See weft.Event.").def(nb::init<>());
+  Class<EventCore, SyncCore>(m, "EventCore", nb::type_slots(method_slots<"EventCore", g_event_methods>()),
+                             "See weft.Event.")
+      .def(nb::init<>());
   Class<BarrierCore, SyncCore>(m, "BarrierCore", "See weft.Barrier.").def(nb::init<>());
-  Class<QueueCore, SyncCore>(m, "QueueCore", nb::type_slots(g_queue_slots), "See weft.Queue.").def(nb::init<>());
-  m.def(
-      "sync_bytes",
-      [](uint32_t kind, uint64_t n, uint64_t item, uint64_t form_bytes) {
-        return sync::bytes_of(static_cast<sync::Kind>(kind), n, item, form_bytes);
-      },
-      nb::arg("kind"), nb::arg("n"), nb::arg("item"), nb::arg("form_bytes") = 0,
-      "Bytes of an object; None for numbers that no object has.");
-  m.def(
-      "sync_create",
-      [](nb::handle memory, uint32_t kind, uint64_t n, uint64_t item, uint32_t pid_namespace, const nb::bytes& form) {
-        Buf buf;
-        if (!buf.acquire(memory.ptr(), true)) throw nb::python_error();
-        const std::span text{static_cast<const std::byte*>(form.data()), form.size()};
-        const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item, text.size());
-        if (!bytes || *bytes > buf.length || reinterpret_cast<uintptr_t>(buf.data) % kCacheLine != 0) {
-          raise(fi_err::kEINVAL, "sync_create: the memory does not fit the object");
-        }
-        (void)sync::create(buf.data, static_cast<sync::Kind>(kind), n, item, pid_namespace, text);
-      },
-      nb::arg("memory"), nb::arg("kind"), nb::arg("n"), nb::arg("item"), nb::arg("pid_namespace"),
-      nb::arg("form") = nb::bytes("", 0),
-      "Makes an object in zeroed memory, which is aligned to 64 bytes. form: of a queue, a text that says what its\n"
-      "records are.");
-  m.def(
-      "sync_close",
-      [](nb::handle memory) {
+  Class<QueueCore, SyncCore>(m, "QueueCore", nb::type_slots(method_slots<"QueueCore", g_queue_methods>()),
+                             "See weft.Queue.")
+      .def(nb::init<>());
+  m.about("Bytes of an object; None for numbers that no object has.")
+      .def<"sync_bytes(kind, n, item, form_bytes=0)">(
+          [](uint32_t kind, uint64_t n, uint64_t item, uint64_t form_bytes) {
+            return sync::bytes_of(static_cast<sync::Kind>(kind), n, item, form_bytes);
+          });
+  m.about(
+       "Makes an object in zeroed memory, which is aligned to 64 bytes. form: of a queue, a text that says what its\n"
+       "records are.")
+      .def<"sync_create(memory, kind, n, item, pid_namespace, form=b'')">(
+          [](nb::handle memory, uint32_t kind, uint64_t n, uint64_t item, uint32_t pid_namespace,
+             const nb::bytes& form) {
+            Buf buf;
+            if (!buf.acquire(memory.ptr(), true)) throw nb::python_error();
+            const std::span text{static_cast<const std::byte*>(form.data()), form.size()};
+            const auto bytes = sync::bytes_of(static_cast<sync::Kind>(kind), n, item, text.size());
+            if (!bytes || *bytes > buf.length || reinterpret_cast<uintptr_t>(buf.data) % kCacheLine != 0) {
+              raise(fi_err::kEINVAL, "sync_create: the memory does not fit the object");
+            }
+            (void)sync::create(buf.data, static_cast<sync::Kind>(kind), n, item, pid_namespace, text);
+          });
+  m.about("Ends an object of this process: threads that wait for it, of any process, are woken.")
+      .def<"sync_close(memory)">([](nb::handle memory) {
         Buf buf;
         if (!buf.acquire(memory.ptr(), true)) throw nb::python_error();
         const auto object = sync::open(buf.data, buf.length);
@@ -584,24 +575,21 @@ void register_sync(Module& m) {
         Call call;
         call.op = Op::close;
         (void)sync::step(*object, call, world);
-      },
-      nb::arg("memory"), "Ends an object of this process: threads that wait for it, of any process, are woken.");
-  m.def(
-      "post_call",
-      [](EndpointCore& ep, uint64_t dest, uint64_t addr, uint64_t key, nb::handle request, nb::handle answer,
-         nb::handle context) {
-        if (!usable(&ep, "post_call")) throw nb::python_error();
-        Buf in, out;
-        if (!in.acquire(request.ptr(), false) || !out.acquire(answer.ptr(), true)) throw nb::python_error();
-        if (out.length != in.length) raise(fi_err::kEINVAL, "post_call: the answer is as long as the request");
-        const nic::CallArgs call{.dest = dest, .addr = addr, .key = key, .request = {in.data, in.length}};
-        if (!post_call(&ep, "post_call", call, out, context.ptr())) throw nb::python_error();
-      },
-      nb::arg("ep"), nb::arg("dest"), nb::arg("addr"), nb::arg("key"), nb::arg("request"), nb::arg("answer"),
-      nb::arg("context").none(),
-      "Posts a call on an object in a peer's memory (wire/call.hpp), which the peer's NIC executes. Completes when "
-      "the\n"
-      "answer has come. Raises Again, MessageTooLong, BadState.");
+      });
+  m.about(
+       "Posts a call on an object in a peer's memory (wire/call.hpp), which the peer's NIC executes. Completes when "
+       "the\n"
+       "answer has come. Raises Again, MessageTooLong, BadState.")
+      .def<"post_call(ep, dest, addr, key, request, answer, context?)">(
+          [](EndpointCore& ep, uint64_t dest, uint64_t addr, uint64_t key, nb::handle request, nb::handle answer,
+             nb::handle context) {
+            if (!usable(&ep, "post_call")) throw nb::python_error();
+            Buf in, out;
+            if (!in.acquire(request.ptr(), false) || !out.acquire(answer.ptr(), true)) throw nb::python_error();
+            if (out.length != in.length) raise(fi_err::kEINVAL, "post_call: the answer is as long as the request");
+            const nic::CallArgs call{.dest = dest, .addr = addr, .key = key, .request = {in.data, in.length}};
+            if (!post_call(&ep, "post_call", call, out, context.ptr())) throw nb::python_error();
+          });
 }
 
 }  // namespace weft::bind

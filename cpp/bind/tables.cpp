@@ -341,15 +341,14 @@ nb::list described_choices() {
 }  // namespace
 
 void register_tables(Module& m) {
-  m.def("tables", described_tables,
-        nb::sig("def tables() -> list[tuple[str, str, list[tuple[int, str, str, str, str, str]]]]"),
-        "The tables of settings: (name, text, [(tag, field, type, unit, default, text)]).")
-      .def("choices", described_choices, nb::sig("def choices() -> list[tuple[str, str, list[tuple[str, int, str]]]]"),
-           "The enumerations of settings: (name, text, [(value, number, text)]).");
+  m.about("The tables of settings: (name, text, [(tag, field, type, unit, default, text)]).")
+      .def<"tables() -> list[tuple[str, str, list[tuple[int, str, str, str, str, str]]]]">(described_tables)
+      .about("The enumerations of settings: (name, text, [(value, number, text)]).")
+      .def<"choices() -> list[tuple[str, str, list[tuple[str, int, str]]]]">(described_choices);
   register_choices<Status>(m, nb::is_arithmetic());
-  m.def(
-      "status_errno", [](Status status) { return fi_errno(status); }, nb::arg("status"),
-      "The FI_ code of a status according to the man pages.");
+  m.about("The FI_ code of a status according to the man pages.").def<"status_errno(status)">([](Status status) {
+    return fi_errno(status);
+  });
   register_choices<nic::MatchMode>(m);
   register_choices<nic::WriteBack>(m);
   register_choices<nic::LowLatencyRing>(m);

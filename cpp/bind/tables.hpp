@@ -90,6 +90,4 @@ Class<T> register_table(Module& m) {
   return type;
 }
 
-void register_tables(Module& m);
-
 }  // namespace weft::bind

@@ -98,94 +98,76 @@ PyObject* queue_work(DomainBox& box, const char* method, std::unique_ptr<nic::Wo
 }
 
 void register_triggers(Module& m) {
-  m.def(
-      "queue_work",
-      [](EndpointCore& ep, uint8_t type, nb::handle msg, uint64_t flags, nb::handle comparev, nb::handle compare_desc,
-         nb::handle resultv, nb::handle result_desc, uint64_t threshold, CounterCore& trigger, CounterCore* counter,
-         nb::handle owner, bool may_wait) {
-        Deferral later = deferral_of(threshold, trigger, counter, owner, may_wait);
-        const ListAtomic a{.comparev = comparev.ptr(),
-                           .compare_desc = compare_desc.ptr(),
-                           .resultv = resultv.ptr(),
-                           .result_desc = result_desc.ptr(),
-                           .msg = msg.ptr()};
-        return queue_op(ep, static_cast<WorkOp>(type), flags, a, &later);
-      },
-      nb::arg("ep"), nb::arg("op_type"), nb::arg("msg"), nb::arg("flags"), nb::arg("comparev").none(),
-      nb::arg("compare_desc").none(), nb::arg("resultv").none(), nb::arg("result_desc").none(), nb::arg("threshold"),
-      nb::arg("trigger"), nb::arg("counter").none(), nb::arg("owner"), nb::arg("may_wait"),
-      nb::sig("def queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev: object, "
-              "compare_desc: object, resultv: object, result_desc: object, threshold: int, trigger: CounterCore, "
-              "counter: CounterCore | None, owner: object, may_wait: bool) -> str | None"),
-      "Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`, by the domain's "
-      "WorkRules.\n"
-      "A receive with the threshold 0 is posted at once, and the result is None.\n\n"
-      "counter   counts the operation instead of the endpoint's counters.\n"
-      "owner     any object, which is kept until the work has ended: the name of the work for cancel_work().\n"
-      "may_wait  the work waits if the service has no free entry.\n\n"
-      "Returns \"armed\"; \"waits\" (for an entry), or \"full\": nothing was queued.");
-  m.def(
-      "queue_counting",
-      [](DomainCore& d, CounterCore& target, uint8_t type, uint64_t value, uint64_t threshold, CounterCore& trigger,
-         nb::handle owner, bool may_wait) {
-        auto& box = box_of(d);
-        check_usable(target, "counter");
-        const Deferral later = deferral_of(threshold, trigger, nullptr, owner, may_wait);
-        auto work = std::make_unique<nic::Work>();
-        const std::string why = call::fill_counting(static_cast<WorkOp>(type), target.counter, value, work.get());
-        if (!why.empty()) refuse_work(why);
-        PyObject* done = queue_work(*box, "queue_work", std::move(work), later);
-        if (done == nullptr) throw nb::python_error();
-        return nb::steal(done);
-      },
-      nb::arg("domain"), nb::arg("target"), nb::arg("op_type"), nb::arg("value"), nb::arg("threshold"),
-      nb::arg("trigger"), nb::arg("owner"), nb::arg("may_wait"),
-      nb::sig("def queue_counting(domain: DomainCore, target: CounterCore, op_type: int, value: int, threshold: int, "
-              "trigger: CounterCore, owner: object, may_wait: bool) -> str"),
-      "As queue_work(), for work that sets a counter, or adds to it.");
-  m.def(
-      "flush_work",
-      [](DomainCore& d) {
+  m.about(
+       "Queues an operation of an endpoint, to be started when `trigger` reaches `threshold`, by the domain's "
+       "WorkRules.\n"
+       "A receive with the threshold 0 is posted at once, and the result is None.\n\n"
+       "counter   counts the operation instead of the endpoint's counters.\n"
+       "owner     any object, which is kept until the work has ended: the name of the work for cancel_work().\n"
+       "may_wait  the work waits if the service has no free entry.\n\n"
+       "Returns \"armed\"; \"waits\" (for an entry), or \"full\": nothing was queued.")
+      .def<
+          "queue_work(ep: EndpointCore, op_type: int, msg: object, flags: int, comparev?: object, compare_desc?: "
+          "object, resultv?: object, result_desc?: object, threshold: int, trigger: CounterCore, counter?: CounterCore "
+          "| None, owner: object, may_wait: bool) -> str | None">(
+          [](EndpointCore& ep, uint8_t type, nb::handle msg, uint64_t flags, nb::handle comparev,
+             nb::handle compare_desc, nb::handle resultv, nb::handle result_desc, uint64_t threshold,
+             CounterCore& trigger, CounterCore* counter, nb::handle owner, bool may_wait) {
+            Deferral later = deferral_of(threshold, trigger, counter, owner, may_wait);
+            const ListAtomic a{.comparev = comparev.ptr(),
+                               .compare_desc = compare_desc.ptr(),
+                               .resultv = resultv.ptr(),
+                               .result_desc = result_desc.ptr(),
+                               .msg = msg.ptr()};
+            return queue_op(ep, static_cast<WorkOp>(type), flags, a, &later);
+          });
+  m.about("As queue_work(), for work that sets a counter, or adds to it.")
+      .def<
+          "queue_counting(domain: DomainCore, target: CounterCore, op_type: int, value: int, threshold: int, trigger: "
+          "CounterCore, owner: object, may_wait: bool) -> str">(
+          [](DomainCore& d, CounterCore& target, uint8_t type, uint64_t value, uint64_t threshold, CounterCore& trigger,
+             nb::handle owner, bool may_wait) {
+            auto& box = box_of(d);
+            check_usable(target, "counter");
+            const Deferral later = deferral_of(threshold, trigger, nullptr, owner, may_wait);
+            auto work = std::make_unique<nic::Work>();
+            const std::string why = call::fill_counting(static_cast<WorkOp>(type), target.counter, value, work.get());
+            if (!why.empty()) refuse_work(why);
+            PyObject* done = queue_work(*box, "queue_work", std::move(work), later);
+            if (done == nullptr) throw nb::python_error();
+            return nb::steal(done);
+          });
+  m.about("Drops the deferred work that has not started. Returns its number.")
+      .def<"flush_work(domain)">([](DomainCore& d) {
         auto& box = box_of(d);
         const size_t n = unit_of(d).flush();
         box->drain();
         return n;
-      },
-      nb::arg("domain"), "Drops the deferred work that has not started. Returns its number.");
-  m.def(
-      "cancel_work",
-      [](DomainCore& d, nb::handle owner) {
+      });
+  m.about("Drops the deferred work with this owner; False: all of it has started, or there is none.")
+      .def<"cancel_work(domain: DomainCore, owner?: object) -> bool">([](DomainCore& d, nb::handle owner) {
         auto& box = box_of(d);
         const bool found = unit_of(d).cancel(reinterpret_cast<uint64_t>(owner.ptr()));
         box->drain();
         return found;
-      },
-      nb::arg("domain"), nb::arg("owner").none(), nb::sig("def cancel_work(domain: DomainCore, owner: object) -> bool"),
-      "Drops the deferred work with this owner; False: all of it has started, or there is none.");
-  m.def(
-      "limit_work",
-      [](DomainCore& d, nb::handle_t<mem::Ledger> ledger, uint32_t slot, uint32_t kind) {
-        if (slot >= mem::Ledger::kSlotsMax || kind >= mem::Ledger::kKinds)
-          raise(fi_err::kEINVAL, "limit_work: no such slot or kind");
-        ledger.inc_ref();  // as MessageConfig.set_entries()
-        unit_of(d).set_entries({nb::cast<mem::Ledger*>(ledger), slot, kind});
-      },
-      nb::arg("domain"), nb::arg("ledger"), nb::arg("slot"), nb::arg("kind"),
-      "Deferred work takes entries of the ledger from now on. Call it before any is queued.");
-  m.def(
-      "work_statistics",
-      [](DomainCore& d) {
+      });
+  m.about("Deferred work takes entries of the ledger from now on. Call it before any is queued.")
+      .def<"limit_work(domain, ledger, slot, kind)">(
+          [](DomainCore& d, nb::handle_t<mem::Ledger> ledger, uint32_t slot, uint32_t kind) {
+            if (slot >= mem::Ledger::kSlotsMax || kind >= mem::Ledger::kKinds)
+              raise(fi_err::kEINVAL, "limit_work: no such slot or kind");
+            ledger.inc_ref();  // as MessageConfig.set_entries()
+            unit_of(d).set_entries({nb::cast<mem::Ledger*>(ledger), slot, kind});
+          });
+  m.about(
+       "Deferred work: armed (waits for its counter), waiting (for an entry), ready (for room in the queues of its\n"
+       "endpoint), and started so far.")
+      .def<"work_statistics(domain: DomainCore) -> dict[str, int]">([](DomainCore& d) {
         const nic::TriggerUnit::Statistics s = unit_of(d).statistics();
         nb::dict out;
-        out["armed"] = s.armed;
-        out["waiting"] = s.waiting;
-        out["ready"] = s.ready;
-        out["started"] = s.started;
+        WEFT_PUT(out, s, armed, waiting, ready, started);
         return out;
-      },
-      nb::arg("domain"), nb::sig("def work_statistics(domain: DomainCore) -> dict[str, int]"),
-      "Deferred work: armed (waits for its counter), waiting (for an entry), ready (for room in the queues of its\n"
-      "endpoint), and started so far.");
+      });
 }
 
 }  // namespace weft::bind

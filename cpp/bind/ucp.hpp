@@ -99,6 +99,5 @@ size_t collect(UcpWorker& worker);
 void follow(UcpWorker& worker, nb::object request, ucp::Worker::Outcome outcome);
 
 PyObject* ep_flush_nbx(PyObject* self, PyObject* (&a)[4]);
-void register_ucp_worker(Module& m);
 
 }  // namespace weft::bind

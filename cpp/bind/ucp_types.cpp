@@ -89,7 +89,7 @@ PyObject* context_mem_map(PyObject* self, PyObject* const* args, Py_ssize_t narg
 }
 
 PyMethodDef g_context_methods[] = {
-    {"mem_map", method<context_mem_map>(), METH_FASTCALL | METH_KEYWORDS,
+    {"mem_map", method<context_mem_map>(), kFast,
      "Map memory, or allocate and map it (ucp_mem_map).\n\n"
      "    context.mem_map(array)\n"
      "    context.mem_map(length=1 << 20, allocate=True)\n"
@@ -108,9 +108,6 @@ PyMethodDef g_context_methods[] = {
      "that is gone).\n"
      "Source: UCP, \"ucp_mem_map\", \"Matrix of behavior\"."},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_context_slots[] = {{Py_tp_methods, with_signatures("UcpContextCore", g_context_methods)}, {0, nullptr}};
-
-constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 
 PyMethodDef g_ep_methods[] = {
     {"put_nbx", method<ep_put_nbx>(), kFast,
@@ -152,90 +149,73 @@ PyMethodDef g_ep_methods[] = {
      "Completes when every operation posted so far on this endpoint is done at both ends (ucp_ep_flush_nbx).\n\n"
      "Also reports a failure that no request has reported. Source: UCP, ucp_ep_flush_nbx."},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_ep_slots[] = {{Py_tp_methods, with_signatures("UcpEndpointCore", g_ep_methods)}, {0, nullptr}};
 
 }  // namespace
 
 void register_ucp(Module& m) {
-  m.def(
-      "set_ucs_error", [](nb::object f) { keep(g_error, std::move(f)); }, nb::arg("f"),
-      nb::sig("def set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None"),
-      "Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.");
-  m.def(
-      "set_ucp_region",
-      [](nb::type_object region, nb::type_object params) {
+  m.about("Registers the function (status, message) or (None, exception) -> exception that makes weft.ucp's errors.")
+      .def<"set_ucs_error(f: Callable[[int | None, Any], BaseException]) -> None">(
+          [](nb::object f) { keep(g_error, std::move(f)); });
+  m.about("Registers the classes of memory handles and of mem_map's parameters.")
+      .def<"set_ucp_region(region, params)">([](nb::type_object region, nb::type_object params) {
         g_region_type = region.release().ptr();
         g_params_type = reinterpret_cast<PyTypeObject*>(params.release().ptr());
-      },
-      nb::arg("region"), nb::arg("params"), "Registers the classes of memory handles and of mem_map's parameters.");
-  m.def(
-      "region_exporters",
-      [](const MemoryRegionCore& r) {
+      });
+  m.about("Returns the objects that keep a region's memory valid.")
+      .def<"region_exporters(region: MemoryRegionCore) -> list[Any]">([](const MemoryRegionCore& r) {
         nb::list out;
         r.keep.each([&](const nb::object& o) { out.append(o); });
         return out;
-      },
-      nb::arg("region"), nb::sig("def region_exporters(region: MemoryRegionCore) -> list[Any]"),
-      "Returns the objects that keep a region's memory valid.");
-  m.def(
-      "populate",
-      [](uint64_t address, uint64_t length, bool writable) {
+      });
+  m.about("Allocates the pages of memory before they are touched. False if the system cannot.")
+      .def<"populate(address, length, writable=True)">([](uint64_t address, uint64_t length, bool writable) {
         const ReleasedGil released;
         return mem::populate(address, length, writable);
-      },
-      nb::arg("address"), nb::arg("length"), nb::arg("writable") = true,
-      "Allocates the pages of memory before they are touched. False if the system cannot.");
+      });
 
-  Class<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(g_context_slots), "The NIC's side of a context.")
-      .def(
-          "__init__",
-          [](Context* self, PyNic& nic, uint64_t access) {
-            nic::DomainConfig config;
-            config.virt_addr = config.hmem = true;
-            config.empty_region_errno = 0;
-            new (self) Context(make_domain(nic, config));
-            self->access = access;
-            // Counted keys are never reused. Their top bit is clear; keys of symmetric regions have it set.
-            self->next_key = self->box->domain->nic()->random().next() >> 2;
-          },
-          nb::arg("nic"), nb::arg("access"))
-      .def(
-          "take_key", [](Context& c) { return c.next_key++; },
-          "Returns a key that no region of this context has ever had.");
+  Class<Context, DomainCore>(m, "UcpContextCore", nb::type_slots(method_slots<"UcpContextCore", g_context_methods>()),
+                             "The NIC's side of a context.")
+      .def<"__init__(nic, access)">([](Context* self, PyNic& nic, uint64_t access) {
+        nic::DomainConfig config;
+        config.virt_addr = config.hmem = true;
+        config.empty_region_errno = 0;
+        new (self) Context(make_domain(nic, config));
+        self->access = access;
+        // Counted keys are never reused. Their top bit is clear; keys of symmetric regions have it set.
+        self->next_key = self->box->domain->nic()->random().next() >> 2;
+      })
+      .about("Returns a key that no region of this context has ever had.")
+      .def<"take_key">([](Context& c) { return c.next_key++; });
+}
 
-  register_ucp_worker(m);
-
-  Class<UcpEp>(m, "UcpEndpointCore", nb::type_slots(g_ep_slots), "The NIC's side of a UCP endpoint: its data path.")
-      .def(
-          "__init__",
+void register_ucp_endpoint(Module& m) {
+  Class<UcpEp>(m, "UcpEndpointCore", nb::type_slots(method_slots<"UcpEndpointCore", g_ep_methods>()),
+               "The NIC's side of a UCP endpoint: its data path.")
+      .def<"__init__(worker, dest, watched)">(
           [](nb::pointer_and_handle<UcpEp> self, nb::handle_t<UcpWorker> worker, uint64_t dest, bool watched) {
             new (self.p) UcpEp(nb::borrow(worker), *nb::inst_ptr<UcpWorker>(worker));
             self.p->self = self.h.ptr();
             self.p->dest = dest;
             self.p->watched = watched;
-          },
-          nb::arg("worker"), nb::arg("dest"), nb::arg("watched"))
-      .def_prop_ro("dest", [](const UcpEp& e) { return e.dest; })
-      .def_prop_ro("failed_status", [](const UcpEp& e) { return e.failed(); })
-      .def_prop_ro("why", [](const UcpEp& e) { return e.why(); })
-      .def("under_way", [](const UcpEp& e) { return e.under_way(); })
-      .def(
-          "begin_close", [](UcpEp& e) { e.closing = true; }, "From here on the endpoint takes no operations.")
-      .def(
-          "tell_failure",
-          [](UcpEp& e) {
-            const ucp::Failure failure = e.untold();
-            if (failure.seq == 0) return;
-            e.told_before(~uint64_t{0});
-            refuse(failure.status, failure.text);
-            throw nb::python_error();
-          },
-          "Raises UcsError for the first unreported failure.")
-      .def("shut", [](UcpEp& e) { e.close(); });
+          })
+      .def_prop<"dest">([](const UcpEp& e) { return e.dest; })
+      .def_prop<"failed_status">([](const UcpEp& e) { return e.failed(); })
+      .def_prop<"why">([](const UcpEp& e) { return e.why(); })
+      .def<"under_way">([](const UcpEp& e) { return e.under_way(); })
+      .about("From here on the endpoint takes no operations.")
+      .def<"begin_close">([](UcpEp& e) { e.closing = true; })
+      .about("Raises UcsError for the first unreported failure.")
+      .def<"tell_failure">([](UcpEp& e) {
+        const ucp::Failure failure = e.untold();
+        if (failure.seq == 0) return;
+        e.told_before(~uint64_t{0});
+        refuse(failure.status, failure.text);
+        throw nb::python_error();
+      })
+      .def<"shut">([](UcpEp& e) { e.close(); });
 
   Class<UcpRkey> rkey(m, "UcpRkeyCore", "The NIC's side of a remote key.");
-  rkey.def(
-          "__init__",
+  rkey.def<"__init__(ep, key, dest, address, length, bias, symmetric)">(
           [](UcpRkey* self, nb::handle_t<UcpEp> ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,
              uint64_t bias, bool symmetric) {
             new (self) UcpRkey();
@@ -247,18 +227,16 @@ void register_ucp(Module& m) {
             self->length = length;
             self->bias = bias;
             self->symmetric = symmetric;
-          },
-          nb::arg("ep"), nb::arg("key"), nb::arg("dest"), nb::arg("address"), nb::arg("length"), nb::arg("bias"),
-          nb::arg("symmetric"))
-      .def_ro("key", &UcpRkey::key)
-      .def_ro("dest", &UcpRkey::dest)
-      .def_ro("address", &UcpRkey::address)
-      .def_ro("length", &UcpRkey::length)
-      .def_ro("bias", &UcpRkey::bias)
-      .def_ro("symmetric", &UcpRkey::symmetric)
-      .def_ro("destroyed", &UcpRkey::destroyed)
-      .def_ro("in_flight", &UcpRkey::in_flight)
-      .def("forget", [](UcpRkey& r) { r.destroyed = true; });
+          })
+      .def_ro<"key">(&UcpRkey::key)
+      .def_ro<"dest">(&UcpRkey::dest)
+      .def_ro<"address">(&UcpRkey::address)
+      .def_ro<"length">(&UcpRkey::length)
+      .def_ro<"bias">(&UcpRkey::bias)
+      .def_ro<"symmetric">(&UcpRkey::symmetric)
+      .def_ro<"destroyed">(&UcpRkey::destroyed)
+      .def_ro<"in_flight">(&UcpRkey::in_flight)
+      .def<"forget">([](UcpRkey& r) { r.destroyed = true; });
   g_ucp_rkey_type = reinterpret_cast<PyTypeObject*>(rkey.ptr());
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bind/held_error.hpp"
 #include "bind/params.hpp"
 #include "bind/signatures.hpp"
 #include "bind/ucp.hpp"
@@ -130,14 +131,8 @@ namespace {
 
 // Runs all callbacks and handlers that are due. False with the first exception set.
 bool run_callbacks(UcpWorker& worker) {
-  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-  const auto remember = [&] {
-    if (type == nullptr) {
-      PyErr_Fetch(&type, &value, &trace);
-    } else {
-      PyErr_WriteUnraisable(nullptr);
-    }
-  };
+  std::optional<HeldError> first;  // is set at the end
+  const auto remember = [&] { first.has_value() ? PyErr_WriteUnraisable(nullptr) : void(first.emplace()); };
   while (worker.due()) {
     for (nb::object& object : std::exchange(worker.to_call, {})) {
       UcpRequest& r = *nb::inst_ptr<UcpRequest>(object);
@@ -156,9 +151,7 @@ bool run_callbacks(UcpWorker& worker) {
       result == nullptr ? remember() : Py_DECREF(result);
     }
   }
-  if (type == nullptr) return true;
-  PyErr_Restore(type, value, trace);
-  return false;
+  return !first.has_value();
 }
 
 PyObject* worker_call_due(PyObject* self, PyObject*) {
@@ -274,8 +267,7 @@ PyMethodDef g_worker_methods[] = {
      "Advances operations and calls callbacks (ucp_worker_progress). Returns how much was done; 0: nothing.\n\n"
      "Raises the first exception of a callback, after all due callbacks were called.\n"
      "Source: UCP, ucp_worker_progress."},
-    {"flush_nbx", method<parsed<worker_flush_nbx, "flush_nbx", "param|cb user_data flags">>(),
-     METH_FASTCALL | METH_KEYWORDS,
+    {"flush_nbx", method<parsed<worker_flush_nbx, "flush_nbx", "param|cb user_data flags">>(), kFast,
      "As Endpoint.flush_nbx, for all endpoints of the worker (ucp_worker_flush_nbx).\n\n"
      "Source: UCP, ucp_worker_flush_nbx."},
     {"wait_core", method<worker_wait_core>(), METH_FASTCALL,
@@ -284,67 +276,49 @@ PyMethodDef g_worker_methods[] = {
     {"call_due", method<worker_call_due>(), METH_NOARGS,
      "Calls the callbacks that are due. Raises the first exception of a callback."},
     {nullptr, nullptr, 0, nullptr}};
-PyType_Slot g_worker_slots[] = {{Py_tp_methods, with_signatures("UcpWorkerCore", g_worker_methods)}, {0, nullptr}};
 
 }  // namespace
 
 void register_ucp_worker(Module& m) {
-  m.def(
-      "set_ucp_request",
-      [](nb::type_object type, nb::object done) {
+  m.about("Registers the class of requests, and the request that operations done in place return.")
+      .def<"set_ucp_request(type, done)">([](nb::type_object type, nb::object done) {
         g_ucp_request_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
         nb::inst_ptr<UcpRequest>(done)->status = kOk;
         g_ucp_done = done.release().ptr();
-      },
-      nb::arg("type"), nb::arg("done"),
-      "Registers the class of requests, and the request that operations done in place return.");
-  m.def(
-      "set_ucp_waker", [](nb::object f) { keep(g_waker, std::move(f)); }, nb::arg("f"),
-      nb::sig("def set_ucp_waker(f: Callable[[Any], None]) -> None"),
-      "Registers the function (future) -> None that ends the wait of a task whose request has ended.");
+      });
+  m.about("Registers the function (future) -> None that ends the wait of a task whose request has ended.")
+      .def<"set_ucp_waker(f: Callable[[Any], None]) -> None">([](nb::object f) { keep(g_waker, std::move(f)); });
 
   Class<UcpRequest>(m, "UcpRequestCore", "The NIC's side of a request.")
       .def(nb::init<>())
-      .def("__bool__", [](nb::handle self) { return self.ptr() != g_ucp_done; })
-      .def_prop_ro(
-          "status_code",
-          [](UcpRequest& r) {
-            r.observed();
-            return r.status.load();
-          },
-          "The ucs_status_t. Reading a failure here reports it: later flushes do not repeat it.")
-      .def_prop_ro("ended", [](const UcpRequest& r) { return r.ended(); })
-      .def_prop_ro(
-          "peeked", [](const UcpRequest& r) { return r.status.load(); },
-          "As status_code, for texts: reading a failure here does not report it.")
-      .def_prop_ro("text", [](const UcpRequest& r) { return r.text; })
-      .def_prop_ro(
-          "worker", [](const UcpRequest& r) { return r.worker_object.is_valid() ? r.worker_object : nb::none(); },
-          nb::sig("def worker(self) -> Any"))
-      .def_prop_ro(
-          "ep", [](const UcpRequest& r) { return r.ep_object.is_valid() ? r.ep_object : nb::none(); },
-          nb::sig("def ep(self) -> Any"))
-      .def_prop_rw(
-          "freed", [](const UcpRequest& r) { return r.freed; }, [](UcpRequest& r, bool on) { r.freed = on; })
-      .def(
-          "add_waiter",
-          [](UcpRequest& r, nb::object future) {
-            if (r.ended()) return false;
-            r.waiters.push_back(std::move(future));
-            return true;
-          },
-          nb::arg("future"), nb::sig("def add_waiter(self, future: Any) -> bool"),
-          "Makes the waker be called with the future when the request ends. False if the request has already ended.")
-      .def(
-          "drop_waiter",
-          [](UcpRequest& r, nb::handle future) {
-            std::erase_if(r.waiters, [&](const nb::object& o) { return o.is(future); });
-          },
-          nb::arg("future"), nb::sig("def drop_waiter(self, future: Any) -> None"));
+      .def<"__bool__">([](nb::handle self) { return self.ptr() != g_ucp_done; })
+      .about("The ucs_status_t. Reading a failure here reports it: later flushes do not repeat it.")
+      .def_prop<"status_code">([](UcpRequest& r) {
+        r.observed();
+        return r.status.load();
+      })
+      .def_prop<"ended">([](const UcpRequest& r) { return r.ended(); })
+      .about("As status_code, for texts: reading a failure here does not report it.")
+      .def_prop<"peeked">([](const UcpRequest& r) { return r.status.load(); })
+      .def_prop<"text">([](const UcpRequest& r) { return r.text; })
+      .def_prop<"worker(self) -> Any">(
+          [](const UcpRequest& r) { return r.worker_object.is_valid() ? r.worker_object : nb::none(); })
+      .def_prop<"ep(self) -> Any">(
+          [](const UcpRequest& r) { return r.ep_object.is_valid() ? r.ep_object : nb::none(); })
+      .def_prop<"freed">([](const UcpRequest& r) { return r.freed; }, [](UcpRequest& r, bool on) { r.freed = on; })
+      .about("Makes the waker be called with the future when the request ends. False if the request has already ended.")
+      .def<"add_waiter(self, future: Any) -> bool">([](UcpRequest& r, nb::object future) {
+        if (r.ended()) return false;
+        r.waiters.push_back(std::move(future));
+        return true;
+      })
+      .def<"drop_waiter(self, future: Any) -> None">([](UcpRequest& r, nb::handle future) {
+        std::erase_if(r.waiters, [&](const nb::object& o) { return o.is(future); });
+      });
 
-  Class<UcpWorker>(m, "UcpWorkerCore", nb::type_slots(g_worker_slots), "The NIC's side of a worker.")
-      .def(
-          "__init__",
+  Class<UcpWorker>(m, "UcpWorkerCore", nb::type_slots(method_slots<"UcpWorkerCore", g_worker_methods>()),
+                   "The NIC's side of a worker.")
+      .def<"__init__(domain, cq, av, ep, features)">(
           [](UcpWorker* self, nb::handle_t<DomainCore> domain, nb::handle_t<CompletionQueueCore> cq,
              nb::handle_t<AddressVectorCore> av, nb::handle_t<EndpointCore> ep, uint32_t features) {
             new (self) UcpWorker();
@@ -358,42 +332,35 @@ void register_ucp_worker(Module& m) {
             self->queue = self->cq->cq.get();
             self->features = features;
             self->downs = self->nic_ep->box->domain->nic()->downs();
-          },
-          nb::arg("domain"), nb::arg("cq"), nb::arg("av"), nb::arg("ep"), nb::arg("features"))
-      .def("fence", [](UcpWorker& w) { ++w.fence_count; })
-      .def(
-          "arm_core",
-          [](UcpWorker& w) {
-            const auto& cq = w.cq->cq;
-            const bool signaled = cq->signaled.exchange(false);
-            if (w.cq->notifier) {
-              const nic::DomainLock guard(w.nic_ep->box->domain.get());
-              if (cq->unread() == 0) w.cq->notifier->drain();
-            }
-            const size_t ended = end_flushes(w, w.end_flushes());
-            if (ended != 0) tell_others(w);
-            return !signaled && ended == 0 && !w.due() && w.downs == w.nic_ep->box->domain->nic()->downs();
-          },
-          "False if progress() has work that is not an entry of the queue, or if signal() was called.")
-      .def(
-          "under_way", [](const UcpWorker& w) { return w.under_way(); }, "The number of operations under way.")
-      .def(
-          "cancel_flush",
-          [](UcpWorker& w, nb::object request) {
-            if (!PyObject_TypeCheck(request.ptr(), g_ucp_request_type)) {
-              throw nb::type_error("cancel_flush: the request is one of flush_nbx()");
-            }
-            UcpRequest& r = *nb::inst_ptr<UcpRequest>(request);
-            if (!w.cancel_flush(r)) return false;
-            over(w, nb::steal(r.self));
-            tell_others(w);
-            return true;
-          },
-          nb::arg("request"), nb::sig("def cancel_flush(self, request: Any) -> bool"))
-      .def(
-          "begin_close", [](UcpWorker& w) { w.begin_close(); },
-          "From here on operations that end as canceled count as failures: the application did not cancel them.")
-      .def("shut", [](UcpWorker& w) {
+          })
+      .def<"fence">([](UcpWorker& w) { ++w.fence_count; })
+      .about("False if progress() has work that is not an entry of the queue, or if signal() was called.")
+      .def<"arm_core">([](UcpWorker& w) {
+        const auto& cq = w.cq->cq;
+        const bool signaled = cq->signaled.exchange(false);
+        if (w.cq->notifier) {
+          const nic::DomainLock guard(w.nic_ep->box->domain.get());
+          if (cq->unread() == 0) w.cq->notifier->drain();
+        }
+        const size_t ended = end_flushes(w, w.end_flushes());
+        if (ended != 0) tell_others(w);
+        return !signaled && ended == 0 && !w.due() && w.downs == w.nic_ep->box->domain->nic()->downs();
+      })
+      .about("The number of operations under way.")
+      .def<"under_way">([](const UcpWorker& w) { return w.under_way(); })
+      .def<"cancel_flush(self, request: Any) -> bool">([](UcpWorker& w, nb::object request) {
+        if (!PyObject_TypeCheck(request.ptr(), g_ucp_request_type)) {
+          throw nb::type_error("cancel_flush: the request is one of flush_nbx()");
+        }
+        UcpRequest& r = *nb::inst_ptr<UcpRequest>(request);
+        if (!w.cancel_flush(r)) return false;
+        over(w, nb::steal(r.self));
+        tell_others(w);
+        return true;
+      })
+      .about("From here on operations that end as canceled count as failures: the application did not cancel them.")
+      .def<"begin_close">([](UcpWorker& w) { w.begin_close(); })
+      .def<"shut">([](UcpWorker& w) {
         if (w.closed) return;
         if (!w.nic_ep->box->forked()) {
           collect(w);

@@ -41,19 +41,23 @@ void register_window(Module& m) {
   Class<PeerMemory>(m, "PeerMemory", nb::type_slots(g_peer_memory_slots), nb::is_weak_referenceable(),
                     "Memory of a peer's process, mapped in this process: a buffer. While this object exists,\n"
                     "the memory stays mapped, and the peer does not reuse its place for another region.")
-      .def_prop_ro("address", [](const PeerMemory& p) { return reinterpret_cast<uint64_t>(p.data); })
-      .def_prop_ro("nbytes", [](const PeerMemory& p) { return p.length; })
-      .def_prop_ro(
-          "current", [](const PeerMemory& p) { return p.keep->current(); },
-          "False once the peer has closed the region, or is gone.")
-      .def_prop_ro(
-          "locked", [](const PeerMemory& p) { return p.lease.locked(); },
+      .def_prop<"address">([](const PeerMemory& p) { return reinterpret_cast<uint64_t>(p.data); })
+      .def_prop<"nbytes">([](const PeerMemory& p) { return p.length; })
+      .about("False once the peer has closed the region, or is gone.")
+      .def_prop<"current">([](const PeerMemory& p) { return p.keep->current(); })
+      .about(
           "True if the kernel keeps the peer from reusing the place for as long as any process maps this memory: also\n"
-          "after a fork, and without the connection.");
-  m.def(
-      "peer_memory",
-      [](EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr, uint64_t length, bool writable,
-         bool own) -> nb::object {
+          "after a fork, and without the connection.")
+      .def_prop<"locked">([](const PeerMemory& p) { return p.lease.locked(); });
+  m.about(
+       "Returns a peer's memory as this process has it mapped; None if loads and stores do not reach the memory; the\n"
+       "number of a Status if the access is refused (16, again: the connection or the mapping is still being made).\n"
+       "own   a mapping of its own, which ends with the object: read-only pages unless `writable`, and a lock of the\n"
+       "      kernel that keeps the place from being reused (mem/lease.hpp). length > 0; memory of segments only.")
+      .def<
+          "peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool, own: bool = "
+          "False) -> PeerMemory | int | None">([](EndpointCore& ep, uint64_t dest, uint64_t key, uint64_t addr,
+                                                  uint64_t length, bool writable, bool own) -> nb::object {
         const uint32_t want = mem::kRemoteRead | (writable ? mem::kRemoteWrite : 0);
         const auto w = ep.ep->window(dest, key, addr, length, want);
         if (w.status != Status::ok) return nb::int_(static_cast<int>(w.status));
@@ -71,15 +75,7 @@ void register_window(Module& m) {
         p->length = length;
         p->readonly = !writable;
         return nb::cast(std::move(p));
-      },
-      nb::arg("ep"), nb::arg("dest"), nb::arg("key"), nb::arg("addr"), nb::arg("length"), nb::arg("writable"),
-      nb::arg("own") = false,
-      nb::sig("def peer_memory(ep: EndpointCore, dest: int, key: int, addr: int, length: int, writable: bool, "
-              "own: bool = False) -> PeerMemory | int | None"),
-      "Returns a peer's memory as this process has it mapped; None if loads and stores do not reach the memory; the\n"
-      "number of a Status if the access is refused (16, again: the connection or the mapping is still being made).\n"
-      "own   a mapping of its own, which ends with the object: read-only pages unless `writable`, and a lock of the\n"
-      "      kernel that keeps the place from being reused (mem/lease.hpp). length > 0; memory of segments only.");
+      });
 }
 
 }  // namespace weft::bind

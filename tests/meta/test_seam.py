@@ -14,7 +14,7 @@ INSTEAD = {
     r"\bnb::class_<": "Class<",
     r"\bnb::module_\s*&": "Module&",
     r"reinterpret_cast<PyCFunction>": "method<f>()",
-    r'\{"\w+",\s*\w+,\s*METH_': "method<f>()",
+    r'\{"\w+",\s*\w+,\s*(METH_|kFast)': "method<f>()",
     r"\{Py_(?!tp_traverse|tp_clear|tp_methods|tp_getset|tp_members)\w+,\s*reinterpret_cast<void\*>": "slot<f>()",
 }
 
@@ -41,6 +41,7 @@ def test_entries_take_turns() -> None:
         "void register_things(nb::module_& m) {",
         '{"poll", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(poll)), METH_FASTCALL, ""},',
         '{"poll", poll, METH_NOARGS, ""},',
+        '{"poll", poll, kFast, ""},',
         "{Py_sq_item, reinterpret_cast<void*>(thing_item)},",
     ],
 )
