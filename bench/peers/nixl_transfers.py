@@ -1,9 +1,11 @@
 """Two NIXL agents: what a transfer of one buffer costs over the backend LIBFABRIC, in nanoseconds.
 
-Run by bench_clients.py: nixl_transfers.py target|initiator FOLDER SIZE,... The two find each other by files in the
-folder. The initiator prints lines "write_SIZE_ns MEDIAN" and "read_SIZE_ns MEDIAN", then the limit: lines
-"kernel_write_SIZE_ns MEDIAN" and "kernel_read_SIZE_ns MEDIAN" of bare process_vm_writev and readv between the same two
-buffers, where the kernel permits them.
+Run by bench_clients.py: nixl_transfers.py target|initiator FOLDER caller|thread SIZE,... The two find each other by
+files in the folder. caller: the initiator's calls make its progress; thread: NIXL's progress thread does, as is NIXL's
+default. The target has the thread in both: a tcp target that makes no progress answers nothing. The initiator prints
+lines "write_SIZE_ns MEDIAN MEAN" and "read_SIZE_ns MEDIAN MEAN", then the limit: lines "kernel_write_SIZE_ns MEDIAN
+MEAN" and "kernel_read_SIZE_ns MEDIAN MEAN" of bare process_vm_writev and readv between the same two buffers, where the
+kernel permits them.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ for call in (C_LIBRARY.process_vm_writev, C_LIBRARY.process_vm_readv):
     call.restype = ctypes.c_ssize_t
 
 
-def bare(kind: str, size: int, here: int, pid: int, there: int) -> float | None:
-    """Nanoseconds of one bare call of the kernel; none where it is not permitted."""
+def bare(kind: str, size: int, here: int, pid: int, there: int) -> list[int]:
+    """Nanoseconds of bare calls of the kernel; none where they are not permitted."""
     call = C_LIBRARY.process_vm_writev if kind == "WRITE" else C_LIBRARY.process_vm_readv
     mine, theirs = ctypes.pointer(Piece(here, size)), ctypes.pointer(Piece(there, size))
     times = []
@@ -47,12 +49,18 @@ def bare(kind: str, size: int, here: int, pid: int, there: int) -> float | None:
         n = call(pid, mine, 1, theirs, 1, 0)
         times.append(time.perf_counter_ns() - start)
         if n != size:
-            return None
-    return float(statistics.median(times))
+            return []
+    return times
+
+
+def tell(name: str, times: list[int]) -> None:
+    if times:
+        print(f"{name}_ns {statistics.median(times):.0f} {statistics.fmean(times):.0f}", flush=True)
 
 
 def main() -> None:
-    role, folder, sizes = sys.argv[1], Path(sys.argv[2]), [int(one) for one in sys.argv[3].split(",")]
+    role, folder, progress = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    sizes = [int(one) for one in sys.argv[4].split(",")]
     other = "target" if role == "initiator" else "initiator"
     deadline = time.monotonic() + LIMIT_S
 
@@ -68,7 +76,8 @@ def main() -> None:
             time.sleep(0.001)
         return path.read_bytes()
 
-    agent: Any = nixl_agent(role, nixl_agent_config(backends=["LIBFABRIC"]))
+    thread = role == "target" or progress == "thread"
+    agent: Any = nixl_agent(role, nixl_agent_config(enable_prog_thread=thread, backends=["LIBFABRIC"]))
     buffer = np.ones(max(sizes), np.uint8)
     registered = agent.register_memory([(buffer.ctypes.data, buffer.nbytes, 0, "")], "DRAM")
     put("metadata", agent.get_agent_metadata())
@@ -78,7 +87,7 @@ def main() -> None:
     peer = name.decode() if isinstance(name, bytes) else name
     place, pid = map(int, get("address").split())
 
-    def transfer(kind: str, size: int) -> float:
+    def transfer(kind: str, size: int) -> int:
         mine = agent.get_xfer_descs([(buffer.ctypes.data, size, 0)], "DRAM")
         theirs = agent.get_xfer_descs([(place, size, 0)], "DRAM")
         handle = agent.initialize_xfer(kind, mine, theirs, peer)
@@ -92,18 +101,16 @@ def main() -> None:
         if state != "DONE":
             raise RuntimeError(f"{kind} of {size} B: {state}")
         agent.release_xfer_handle(handle)
-        return float(took)
+        return took
 
     if role == "initiator":
         for size in sizes:
             for kind in ("WRITE", "READ"):
-                times = [transfer(kind, size) for _ in range(TRANSFERS)]
-                print(f"{kind.lower()}_{size}_ns {statistics.median(times):.0f}", flush=True)
+                transfer(kind, size)  # the first connects
+                tell(f"{kind.lower()}_{size}", [transfer(kind, size) for _ in range(TRANSFERS)])
         for size in sizes:
             for kind in ("WRITE", "READ"):
-                limit = bare(kind, size, buffer.ctypes.data, pid, place)
-                if limit is not None:
-                    print(f"kernel_{kind.lower()}_{size}_ns {limit:.0f}", flush=True)
+                tell(f"kernel_{kind.lower()}_{size}", bare(kind, size, buffer.ctypes.data, pid, place))
     put("end")
     get("end")
     agent.deregister_memory(registered)

@@ -89,7 +89,7 @@ PyObject* cntr_read(PyObject* self, PyObject*) {
   if (!cntr_usable(core)) return nullptr;
   core->box->drain();
   if (core->notifier) core->notifier->drain();
-  core->box->domain->nic()->poll_from_app();
+  if (core->box->domain->nic()->poll_from_app() != 0) core->pacer.found();
   core->pacer.saw(core->counter->value());
   if (core->pacer.due()) [[unlikely]] {
     const ReleasedGil released;

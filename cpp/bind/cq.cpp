@@ -132,8 +132,9 @@ Py_ssize_t take_polling(CompletionQueueCore* self, nic::CqEntry* out, size_t cou
   Py_ssize_t n = (self->notifier && self->notifier->raised()) || !self->cq->looks_empty() ? take(self, out, count) : 0;
   if (n != 0) return n;
   nic::Nic* nic = self->box->domain->nic();
-  if (nic->poll_from_app() != 0) n = take(self, out, count);
-  if (n == 0) {
+  const bool worked = nic->poll_from_app() != 0;
+  if (worked) n = take(self, out, count);
+  if (n == 0 && !worked) {
     if (self->pacer.due()) [[unlikely]] {
       const ReleasedGil released;
       self->pacer.yield_or_rest();

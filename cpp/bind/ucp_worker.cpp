@@ -164,12 +164,13 @@ PyObject* worker_progress(PyObject* self, PyObject*) {
   if (!worker_usable(worker, "progress")) return nullptr;
   nic::Nic* nic = worker.nic_ep->box->domain->nic();
   size_t n = collect(worker);
-  if (n == 0 && nic->poll_from_app() != 0) n = collect(worker);
+  const bool worked = n == 0 && nic->poll_from_app() != 0;
+  if (worked) n = collect(worker);
   if (const uint64_t downs = nic->downs(); downs != worker.downs) [[unlikely]] {
     n += ucp::note_downs(worker, downs,
                          [&](ucp::Peer& ep) { worker.failed.push_back(nb::borrow(static_cast<UcpEp&>(ep).self)); });
   }
-  if (n == 0) {
+  if (n == 0 && !worked) {
     if (worker.pacer.due()) [[unlikely]] {
       const ReleasedGil released;
       worker.pacer.yield_or_rest();

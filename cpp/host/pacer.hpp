@@ -11,6 +11,12 @@
 
 namespace weft::host {
 
+inline uint64_t now_ns() {
+  timespec ts;
+  ::clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
+}
+
 // True: more threads want to run than the machine has processors; or the system does not tell.
 bool is_crowded() noexcept;
 
@@ -42,11 +48,10 @@ class PollPacer {
   [[nodiscard]] uint64_t yielded_ns() const noexcept { return yielded_ns_; }  // the last yield
   // Returns CLOCK_MONOTONIC after the yield, in nanoseconds.
   uint64_t yield_measured() noexcept {
-    timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
+    const uint64_t before = now_ns();
     sched_yield();
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    const int64_t ns = (b.tv_sec - a.tv_sec) * 1'000'000'000 + (b.tv_nsec - a.tv_nsec);
+    const uint64_t after = now_ns();
+    const auto ns = static_cast<int64_t>(after - before);
     // Measured: a yield takes 0.2..0.6 us when no thread waits for the core, 2 us and more when one does.
     yielded_ns_ = static_cast<uint64_t>(ns);
     if (ns >= hog_ns_) {
@@ -54,7 +59,20 @@ class PollPacer {
     } else {
       mask_ = ns > 1'500 ? busy_mask_ : (mask_ < idle_mask_ ? (mask_ << 1) | 1 : idle_mask_);
     }
-    return static_cast<uint64_t>(b.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(b.tv_nsec);
+    return after;
+  }
+  // Of a thread that posts nothing; posted: what the other threads have posted so far. True: they post now, and this
+  // one makes their progress, most likely under a lock of the program that they need for the next operation: they would
+  // wait for it until the processes to which this thread yields give the core back. Measured with NIXL on two
+  // processors: 30 us a transfer instead of 84.
+  [[nodiscard]] bool serves_posters(uint64_t posted) noexcept {
+    constexpr uint64_t kLatelyNs = 200'000;
+    const uint64_t now = now_ns();
+    if (posted != posted_) {
+      posted_ = posted;
+      posted_ns_ = now;
+    }
+    return now - posted_ns_ < kLatelyNs;
   }
   // For polls that return at once: a yield; where threads outnumber the processors, and the whole process has found
   // nothing for a millisecond, now and then a sleep of some 55 us, because a yield is not enough:
@@ -86,6 +104,7 @@ class PollPacer {
   uint64_t yielded_ns_ = 0;
   uint64_t last_ns_ = 0, rest_ns_ = 0;  // the last yield_or_rest(), and when it may rest
   uint64_t seen_ = 0;
+  uint64_t posted_ = 0, posted_ns_ = 0;  // what others have posted, and when that changed
 };
 
 }  // namespace weft::host

@@ -1,8 +1,6 @@
 // cpp/host/wait.hpp: a thread that waits for the NIC: it spins briefly, yields for a while, then sleeps on an event.
 #pragma once
 
-#include <time.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
@@ -12,12 +10,6 @@
 #include "nic/nic.hpp"
 
 namespace weft::host {
-
-inline uint64_t now_ns() {
-  timespec ts;
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-}
 
 constexpr uint64_t kForever = ~uint64_t{0};
 

@@ -8,6 +8,8 @@
 
 namespace weft::nic {
 
+constinit thread_local bool t_posts = false;
+
 Domain::Domain(Nic* nic, const DomainConfig& config)
     : triggers_(std::make_shared<TriggerUnit>(this)), nic_(nic), config_(config) {
   nic->add_domain(this);  // last: from here on other threads find the domain

@@ -12,6 +12,7 @@
 
 #include "base/lock.hpp"
 #include "base/status.hpp"
+#include "base/tally.hpp"
 #include "mem/table.hpp"
 #include "nic/config.hpp"
 #include "nic/endpoint.hpp"
@@ -140,7 +141,9 @@ class Domain {
   [[nodiscard]] const DomainConfig& config() const noexcept { return config_; }
   [[nodiscard]] uint32_t index() const noexcept { return index_; }
   struct Statistics {
-    uint64_t direct = 0, cma = 0, framed = 0, failed = 0, bytes = 0;
+    Tally direct, cma, framed, failed, bytes;
+    // Any thread, without the lock.
+    [[nodiscard]] uint64_t posted() const noexcept { return direct.value() + cma.value() + framed.value(); }
   } statistics;
 #if !defined(NDEBUG)
   void check() const;  // check.cpp; requires the lock
@@ -243,9 +246,15 @@ struct DomainLock {
   Domain* domain;
 };
 
+// The calling thread has posted an operation, in whichever domain.
+extern thread_local constinit bool t_posts [[gnu::tls_model("initial-exec")]];
+
 // The lock of a call that posts: then also starts the deferred work that the call's completions have triggered.
 struct PostLock {
-  [[gnu::always_inline]] explicit PostLock(Domain* d) noexcept : domain(d) { domain->lock(); }
+  [[gnu::always_inline]] explicit PostLock(Domain* d) noexcept : domain(d) {
+    t_posts = true;
+    domain->lock();
+  }
   [[gnu::always_inline]] ~PostLock() {
     domain->unlock();
     domain->run_triggers();

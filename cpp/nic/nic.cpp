@@ -68,13 +68,13 @@ NicStatistics Nic::statistics() {
     Domain* const domain = slot.load(std::memory_order_relaxed);
     if (domain == nullptr) continue;
     const DomainLock guard(domain);
-    s.direct_ops += domain->statistics.direct;
-    s.cma_ops += domain->statistics.cma;
-    s.framed_ops += domain->statistics.framed;
-    s.failed_ops += domain->statistics.failed;
-    s.bytes += domain->statistics.bytes;
+    s.direct_ops += domain->statistics.direct.value();
+    s.cma_ops += domain->statistics.cma.value();
+    s.framed_ops += domain->statistics.framed.value();
+    s.failed_ops += domain->statistics.failed.value();
+    s.bytes += domain->statistics.bytes.value();
   }
-  s.frames_served = frames_served_.load(std::memory_order_relaxed);
+  s.frames_served = frames_served_.value();
   s.engine_wakes = engine_wakes_.load(std::memory_order_relaxed);
   s.helped_ops = helped_ops_.load(std::memory_order_relaxed);
   s.waiting_ops = waiting_ops_.load(std::memory_order_relaxed);

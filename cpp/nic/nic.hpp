@@ -305,9 +305,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
                       bool read, uint64_t bytes) noexcept;
   // The result of the check frame of this frame's operation, if there was one; deleted at the last frame.
   Status announced(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, uint64_t* total);
-  void count_frame() noexcept {  // requires the progress lock
-    frames_served_.store(frames_served_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
+  void count_frame() noexcept { ++frames_served_; }  // requires the progress lock
   // Frames for a peer without room: deferred.cpp.
   void defer(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame, std::span<const std::byte> payload,
              bool serve_again) noexcept;
@@ -384,7 +382,8 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   std::atomic<bool> engine_armed_{false};
   std::atomic<bool> events_due_{false};  // an engine without a turn: the next round has events
   std::atomic<uint32_t> sleepers_{0};    // threads that have armed the doorbell and sleep until it rings
-  std::atomic<uint64_t> frames_served_{0}, engine_wakes_{0}, helped_ops_{0};
+  Tally frames_served_;
+  std::atomic<uint64_t> engine_wakes_{0}, helped_ops_{0};
 };
 
 }  // namespace weft::nic

@@ -128,7 +128,7 @@ std::string Nic::snapshot() {
   json.put("version", 1u);
   json.put("time_ns", parts_.clock->now_ns());
   json.put("engine", has_engine());
-  json.put("frames_served", frames_served_.load(std::memory_order_relaxed));
+  json.put("frames_served", frames_served_.value());
   json.put("engine_wakes", engine_wakes_.load(std::memory_order_relaxed));
   json.put("waiting_ops", waiting_ops_.load(std::memory_order_relaxed));
   json.put("deferred", uint64_t{deferred_count_.load(std::memory_order_relaxed)});
@@ -158,11 +158,11 @@ std::string Nic::snapshot() {
     json.open('{');
     json.put("domain", domain->index());
     json.put("nic", domain->config().nic);
-    json.put("direct", s.direct);
-    json.put("cma", s.cma);
-    json.put("framed", s.framed);
-    json.put("failed", s.failed);
-    json.put("bytes", s.bytes);
+    json.put("direct", s.direct.value());
+    json.put("cma", s.cma.value());
+    json.put("framed", s.framed.value());
+    json.put("failed", s.failed.value());
+    json.put("bytes", s.bytes.value());
     json.close('}');
   }
   json.close(']');

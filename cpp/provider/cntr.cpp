@@ -71,10 +71,9 @@ int cntr_control(ofi::Fid* fid, int command, void* arg) {
 
 void make_progress(Cntr& c) {
   if (c.notifier) c.notifier->drain();
-  (void)c.domain->host->nic().poll_from_app();
+  if (c.domain->host->nic().poll_from_app() != 0) c.pacer.found();
   c.pacer.saw(c.counter->value());
-  if (c.pacer.due()) [[unlikely]]
-    c.pacer.yield_or_rest();
+  pace(c.pacer, *c.domain->domain);
   c.domain->domain->software_progress();
   c.domain->forget_released();
 }

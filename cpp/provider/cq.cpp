@@ -50,10 +50,10 @@ ssize_t take_polling(Cq& cq, nic::CqEntry* out, size_t count) {
   domain.software_progress();
   ssize_t n = (cq.notifier && cq.notifier->raised()) || !cq.cq->looks_empty() ? take(cq, out, count) : 0;
   if (n != 0) return n;
-  if (domain.nic()->poll_from_app() != 0) n = take(cq, out, count);
-  if (n == 0) {
-    if (cq.pacer.due()) [[unlikely]]
-      cq.pacer.yield_or_rest();
+  const bool worked = domain.nic()->poll_from_app() != 0;
+  if (worked) n = take(cq, out, count);
+  if (n == 0 && !worked) {
+    pace(cq.pacer, domain);
   } else {
     cq.pacer.found();
   }

@@ -164,6 +164,13 @@ inline host::PollPacer pace_of_c() noexcept {
   return {63, 1023, 16383, 100'000};
 }
 
+// A poll has found nothing.
+[[gnu::always_inline]] inline void pace(host::PollPacer& pacer, const nic::Domain& domain) noexcept {
+  if (!pacer.due()) [[likely]]
+    return;
+  if (nic::t_posts || !pacer.serves_posters(domain.statistics.posted())) pacer.yield_or_rest();
+}
+
 struct Cq : Object {
   Domain* domain = nullptr;
   std::shared_ptr<nic::CompletionQueue> cq;

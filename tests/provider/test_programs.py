@@ -199,3 +199,12 @@ def test_fi_pingpong_moves_and_checks_messages_of_all_sizes(provider: str, kind:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     support.pingpong(provider, kind, 10, server=([], ["-B", port], env), client=([], ["-P", port, "127.0.0.1"], env))
+
+
+def test_thread_that_makes_progress_for_a_poster_does_not_yield(programs: Path, library: str, provider: str) -> None:
+    """It polls under a lock of the program, mostly, for which the poster would wait."""
+    program = support.compiled("progress", programs)
+    done = support.run(program, provider, env=support.environment(provider, library))
+    assert done.stdout == (
+        "nobody posts: yields\nanother thread posts: does not yield\nit posts, too: yields\nclosed\n"
+    )
