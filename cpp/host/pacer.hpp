@@ -20,7 +20,7 @@ inline uint64_t now_ns() {
 // True: more threads want to run than the machine has processors; or the system does not tell.
 bool is_crowded() noexcept;
 
-// Decides when a loop that finds no work yields: every 4th empty round on a busy core, every 64th on an idle core.
+// Decides when a loop that finds no work yields: every 2nd empty round on a busy core, every 64th on an idle core.
 class PollPacer {
  public:
   PollPacer() noexcept = default;
@@ -97,7 +97,7 @@ class PollPacer {
   // Something was found, in whichever queue: a program waits for all. Written seldom: threads that find share the line.
   static inline std::atomic<bool> s_found{false};
 
-  uint32_t busy_mask_ = 3, idle_mask_ = 63, hog_mask_ = 63;
+  uint32_t busy_mask_ = 1, idle_mask_ = 63, hog_mask_ = 63;
   int64_t hog_ns_ = INT64_MAX;
   uint32_t empty_ = 0;
   uint32_t mask_ = 63;
