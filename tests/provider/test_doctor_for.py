@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from tests import patience
 from tests.provider import clients, support, test_nixl
+
+from weft.tools import _client_trial, _doctor_for
 
 pytestmark = pytest.mark.procs
 
@@ -73,6 +76,24 @@ def test_variable_of_the_user_that_weft_run_leaves_is_named() -> None:
     assert checks["under weft run"]["state"] == "bad"
     assert checks["under weft run"]["found"] == "it chose UCX"
     assert checks["MPIR_CVAR_CH4_NETMOD"]["todo"].startswith("unset MPIR_CVAR_CH4_NETMOD")
+
+
+def test_mpich_under_debians_name_is_found(tmp_path: Path) -> None:
+    env = environment("mpich", "weft")
+    (tmp_path / "mpich").symlink_to(clients.MPICH.prefix / "lib" / "mpich")  # the library looks there for the others
+    shutil.copy(clients.MPICH.prefix / "lib" / "libmpi.so.12", tmp_path / "libmpich.so.12")
+    code, said = doctor("mpich", env | {"LD_LIBRARY_PATH": str(tmp_path)})
+    assert said["checks"]["library"]["found"].endswith(str(tmp_path / "libmpich.so.12"))
+    assert (code, said["checks"]["as it is here"]["found"]) == (0, "it has endpoints of weft")
+
+
+def test_mpich_without_libfabric_in_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's and Ubuntu's takes UCX whatever MPIR_CVAR_CH4_NETMOD says; a user's own setting is another reason."""
+    told = _client_trial.Trial(started=True, chosen="UCX")
+    monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
+    assert _doctor_for._remedy(told).startswith("pip install mpich")
+    monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", "ucx")
+    assert _doctor_for._remedy(told) == ""
 
 
 def test_provider_that_fi_provider_leaves_out_is_found_to_be_left_out() -> None:

@@ -252,6 +252,8 @@ def _candidates(kind: Kind) -> Iterator[str]:
                 yield from sorted(str(one) for one in Path(folder).rglob(kind.library))
         return
     yield kind.library  # where the loader finds it: LD_LIBRARY_PATH, then its cache
+    if kind.says == "MPICH":
+        yield "libmpich.so.12"  # Debian's and Ubuntu's name
     root = os.environ.get("I_MPI_ROOT", "")
     if root and kind.says == "Intel":
         yield f"{root}/lib/{kind.library}"

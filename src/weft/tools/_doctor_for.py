@@ -190,7 +190,7 @@ class _Doctor:
         if better:
             yield Check("started", "under weft run", "ok", works)
         else:
-            todo = _missing(run) or f"{self.command} --explain -p {self.provider} -- PROGRAM"
+            todo = _remedy(run) or f"{self.command} --explain -p {self.provider} -- PROGRAM"
             yield Check("started", "under weft run", "bad", _told(run), run.refused, todo)
 
 
@@ -208,8 +208,10 @@ def _told(one: trial.Trial) -> str:
     return f"it chose {one.chosen}" if one.chosen else "it has no endpoint of Weft"
 
 
-def _missing(one: trial.Trial) -> str:
-    """The remedy for a library that the loader did not find; "" if none is missing."""
+def _remedy(one: trial.Trial) -> str:
+    """The remedy for a library that the loader did not find, or that has no libfabric in it; "" for others."""
+    if one.chosen == "UCX" and os.environ.get("MPIR_CVAR_CH4_NETMOD", "ofi") == "ofi":
+        return "pip install mpich: this library is built for UCX alone, as Debian's and Ubuntu's are"
     found = re.search(r"(lib\S+\.so[.\d]*): cannot open shared object file", one.output[-1] if one.output else "")
     if found is None:
         return ""

@@ -65,7 +65,7 @@ def variables(provider: str) -> list[Variable]:
         Variable("OMPI_MCA_pml", "cm", "Open MPI: messages over the mtl alone"),
         Variable("OMPI_MCA_mtl", "ofi", "Open MPI: messages over libfabric"),
         Variable("OMPI_MCA_btl", "ofi,self", "Open MPI: windows over libfabric"),
-        Variable("OMPI_MCA_osc", "rdma,sm", "Open MPI: windows over the btl; sm has those of shared memory"),
+        Variable("OMPI_MCA_osc", "^ucx", "Open MPI: windows over the btl or the mtl; sm has those of shared memory"),
         Variable("OMPI_MCA_osc_sm_priority", "1", "Open MPI: sm has no others"),
         Variable("OMPI_MCA_opal_common_ofi_provider_include", provider, "Open MPI: the provider", kept=False),
         Variable("I_MPI_FABRICS", "ofi", "Intel MPI: ranks of one host also talk over the NIC"),
