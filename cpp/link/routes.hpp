@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>

@@ -7,7 +7,6 @@
 // file nor an environment variable is used.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "base/clock.hpp"

@@ -16,8 +16,6 @@
 // first; in this exchange the order reveals nothing.
 #pragma once
 
-#include <span>
-
 #include "wire/tcp.hpp"
 
 namespace weft::link {

@@ -27,7 +27,6 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -9,13 +9,10 @@
 // is lost; ClientMemory::store() loses none. The stores found by one read take effect in this order: resets, then sums.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <set>
 
 #include "base/lock.hpp"
 #include "base/mapping.hpp"

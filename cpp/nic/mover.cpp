@@ -1,8 +1,6 @@
 // cpp/nic/mover.cpp: see mover.hpp.
 #include "nic/mover.hpp"
 
-#include <algorithm>
-
 #include "nic/fast.inl"
 #include "nic/iov.hpp"
 #include "wire/call.hpp"

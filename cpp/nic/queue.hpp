@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
-#include <string>
 #include <vector>
 
 #include "base/cache.hpp"

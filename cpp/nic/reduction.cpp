@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cfenv>
-#include <cmath>
 #include <cstring>
 #include <utility>
 

@@ -5,10 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "base/fields.hpp"
 #include "base/status.hpp"

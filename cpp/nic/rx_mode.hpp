@@ -19,7 +19,6 @@
 #pragma once
 
 #include <cassert>
-#include <cstddef>
 #include <cstdint>
 
 #include "base/fields.hpp"

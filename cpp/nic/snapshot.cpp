@@ -4,7 +4,6 @@
 #include "nic/snapshot.hpp"
 
 #include <charconv>
-#include <concepts>
 #include <string>
 #include <string_view>
 #include <vector>

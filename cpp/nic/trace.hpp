@@ -13,9 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "base/cache.hpp"

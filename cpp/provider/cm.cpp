@@ -292,12 +292,7 @@ int pep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) 
   return 0;
 }
 
-ofi::FidOps make_pep_fid_ops() noexcept {
-  ofi::FidOps ops = fid_ops(pep_close);
-  ops.bind = pep_bind;
-  return ops;
-}
-ofi::FidOps g_pep_fid_ops = make_pep_fid_ops();
+ofi::FidOps g_pep_fid_ops = fid_ops(pep_close, nullptr, pep_bind);
 
 ofi::EpOps make_pep_ops() noexcept {
   using Ops = ofi::EpOps;

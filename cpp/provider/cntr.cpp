@@ -207,13 +207,7 @@ int cntr_open_ops(ofi::Fid* fid, const char* name, uint64_t flags, void** ops, v
   return open_beyond(*c.domain->fabric, Subject::cntr, c.lease, name, flags, ops, &g_counter_ops, nullptr);
 }
 
-ofi::FidOps make_cntr_fid_ops() noexcept {
-  ofi::FidOps ops = fid_ops(cntr_close);
-  ops.control = cntr_control;
-  ops.ops_open = cntr_open_ops;
-  return ops;
-}
-ofi::FidOps g_cntr_fid_ops = make_cntr_fid_ops();
+ofi::FidOps g_cntr_fid_ops = fid_ops(cntr_close, cntr_control, nullptr, cntr_open_ops);
 ofi::CntrOps g_cntr_ops{sizeof(ofi::CntrOps), cntr_read,  cntr_readerr, cntr_add, cntr_set, cntr_wait,
                         cntr_adderr,          cntr_seterr};
 

@@ -212,12 +212,7 @@ const char* cq_strerror(ofi::FidCq* fid, int prov_errno, const void*, char* buf,
   return text_of_errno(of(fid).domain->lease, prov_errno, buf, length);
 }
 
-ofi::FidOps make_cq_fid_ops() noexcept {
-  ofi::FidOps ops = fid_ops(cq_close);
-  ops.control = cq_control;
-  return ops;
-}
-ofi::FidOps g_cq_fid_ops = make_cq_fid_ops();
+ofi::FidOps g_cq_fid_ops = fid_ops(cq_close, cq_control);
 ofi::CqOps g_cq_ops{sizeof(ofi::CqOps), cq_read,      cq_readfrom, cq_readerr,
                     cq_sread,           cq_sreadfrom, cq_signal,   cq_strerror};
 

@@ -29,7 +29,7 @@ void take_handle(Ep& ep, const Record& answer) {
   ep.one_sided = call::one_sided_flags(rules, ep.lane, answer.number("call_flags"));
   ep.tx_flags = answer.number("tx_flags");
   ep.rx_flags = answer.number("rx_flags");
-  ep.no_work = answer.text("no_work");
+  if (ep.no_work != answer.text("no_work")) ep.no_work = answer.text("no_work");  // other threads read the text
 }
 
 int alias_close(EpShell* shell) {
@@ -362,14 +362,7 @@ int ep_setname(ofi::Fid* fid, void* address, size_t length) {
   return 0;
 }
 
-ofi::FidOps make_ep_fid_ops() noexcept {
-  ofi::FidOps ops = fid_ops(ep_close);
-  ops.bind = ep_bind;
-  ops.control = ep_control;
-  ops.ops_open = ep_open_ops;
-  return ops;
-}
-ofi::FidOps g_ep_fid_ops = make_ep_fid_ops();
+ofi::FidOps g_ep_fid_ops = fid_ops(ep_close, ep_control, ep_bind, ep_open_ops);
 
 ofi::EpOps make_ep_ops() noexcept {
   using Ops = ofi::EpOps;
@@ -395,18 +388,13 @@ ofi::CmOps make_cm_ops() noexcept {
 ofi::CmOps g_cm_ops = make_cm_ops();
 
 // The tables of an endpoint without messages.
-ofi::MsgOps make_no_msg() noexcept {
-  using Ops = ofi::MsgOps;
+template <typename Ops>
+Ops no_messages() noexcept {
   return stubs<Ops, &Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
                &Ops::senddata, &Ops::injectdata>();
 }
-ofi::MsgOps g_no_msg = make_no_msg();
-ofi::TaggedOps make_no_tagged() noexcept {
-  using Ops = ofi::TaggedOps;
-  return stubs<Ops, &Ops::recv, &Ops::recvv, &Ops::recvmsg, &Ops::send, &Ops::sendv, &Ops::sendmsg, &Ops::inject,
-               &Ops::senddata, &Ops::injectdata>();
-}
-ofi::TaggedOps g_no_tagged = make_no_tagged();
+ofi::MsgOps g_no_msg = no_messages<ofi::MsgOps>();
+ofi::TaggedOps g_no_tagged = no_messages<ofi::TaggedOps>();
 
 }  // namespace
 

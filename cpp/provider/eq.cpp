@@ -148,12 +148,7 @@ const char* eq_strerror(ofi::FidEq* fid, int prov_errno, const void*, char* buf,
   return text_of_errno(of(fid).lease, prov_errno, buf, length);
 }
 
-ofi::FidOps make_eq_fid_ops() noexcept {
-  ofi::FidOps ops = fid_ops(eq_close);
-  ops.control = eq_control;
-  return ops;
-}
-ofi::FidOps g_eq_fid_ops = make_eq_fid_ops();
+ofi::FidOps g_eq_fid_ops = fid_ops(eq_close, eq_control);
 ofi::EqOps g_eq_ops{sizeof(ofi::EqOps), eq_read, eq_readerr, eq_write, eq_sread, eq_strerror};
 
 }  // namespace

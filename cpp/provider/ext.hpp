@@ -3,8 +3,6 @@
 // Source: fi_cxi(7) "CXI EXTENSIONS".
 #pragma once
 
-#include <string_view>
-
 #include "provider/objects.hpp"
 
 namespace weft::provider {

@@ -52,9 +52,6 @@ using McShell = Shell<ofi::FidMc, Group>;
 inline const Front& front_of(const Group& group) noexcept {
   return group.front;
 }
-inline AvSet& of(ofi::FidAvSet* fid) noexcept {
-  return behind<AvSet, kClassAvSet>(fid);
-}
 
 int open_av_set(ofi::FidAv*, ofi::AvSetAttr*, ofi::FidAvSet**, void* context);
 // fi_join_collective: the join of fi_cm(3)'s table.

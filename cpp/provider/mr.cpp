@@ -179,13 +179,7 @@ int mr_control(ofi::Fid* fid, int command, void*) {
   });
 }
 
-ofi::FidOps make_mr_fid_ops() noexcept {
-  ofi::FidOps ops = fid_ops(mr_close);
-  ops.bind = mr_bind;
-  ops.control = mr_control;
-  return ops;
-}
-ofi::FidOps g_mr_fid_ops = make_mr_fid_ops();
+ofi::FidOps g_mr_fid_ops = fid_ops(mr_close, mr_control, mr_bind);
 
 // ---- registering ----------------------------------------------------------------------------------------------------
 
@@ -305,41 +299,32 @@ int register_memory(ofi::Fid* domain_fid, const char* call, const ofi::MrAttr& a
   });
 }
 
+ofi::MrAttr attr_of(const iovec* iov, size_t count, uint64_t access, uint64_t offset, uint64_t key, void* context) {
+  ofi::MrAttr a{};
+  a.iov = iov;
+  a.iov_count = count;
+  a.access = access;
+  a.offset = offset;
+  a.requested_key = key;
+  a.context = context;
+  return a;
+}
+
 int mr_reg(ofi::Fid* domain, const void* buf, size_t length, uint64_t access, uint64_t offset, uint64_t key,
            uint64_t flags, ofi::FidMr** out, void* context) {
   const iovec iov{const_cast<void*>(buf), length};
-  ofi::MrAttr attr{};
-  attr.iov = &iov;
-  attr.iov_count = 1;
-  attr.access = access;
-  attr.offset = offset;
-  attr.requested_key = key;
-  attr.context = context;
-  return register_memory(domain, "fi_mr_reg", attr, flags, out);
+  return register_memory(domain, "fi_mr_reg", attr_of(&iov, 1, access, offset, key, context), flags, out);
 }
 
 int mr_regv(ofi::Fid* domain, const iovec* iov, size_t count, uint64_t access, uint64_t offset, uint64_t key,
             uint64_t flags, ofi::FidMr** out, void* context) {
-  ofi::MrAttr attr{};
-  attr.iov = iov;
-  attr.iov_count = count;
-  attr.access = access;
-  attr.offset = offset;
-  attr.requested_key = key;
-  attr.context = context;
-  return register_memory(domain, "fi_mr_regv", attr, flags, out);
+  return register_memory(domain, "fi_mr_regv", attr_of(iov, count, access, offset, key, context), flags, out);
 }
 
 // The fields up to `device` are there since 1.9; later ones are read only if a flag says that they have a meaning.
 int mr_regattr(ofi::Fid* domain, const ofi::MrAttr* attr, uint64_t flags, ofi::FidMr** out) {
   const Domain& d = of(as<ofi::FidDomain>(domain));
-  ofi::MrAttr a{};
-  a.iov = attr->iov;
-  a.iov_count = attr->iov_count;
-  a.access = attr->access;
-  a.offset = attr->offset;
-  a.requested_key = attr->requested_key;
-  a.context = attr->context;
+  ofi::MrAttr a = attr_of(attr->iov, attr->iov_count, attr->access, attr->offset, attr->requested_key, attr->context);
   a.auth_key_size = attr->auth_key_size;
   a.auth_key = attr->auth_key;
   if (attr->iface != 0 && d.domain->config().hmem)

@@ -315,39 +315,31 @@ enum Class : size_t {
   kClassAvSet = 21,
 };
 
-template <typename Of, Class number, typename FidType>
-Of& behind(FidType* fid) noexcept {
-  assert(fid->fid.fclass == number && "the struct is one of the call's kind");
-  return reinterpret_cast<Shell<FidType, Of>*>(fid)->of;
-}
-inline Fabric& of(ofi::FidFabric* fid) noexcept {
-  return behind<Fabric, kClassFabric>(fid);
-}
-inline Domain& of(ofi::FidDomain* fid) noexcept {
-  return behind<Domain, kClassDomain>(fid);
-}
-inline Av& of(ofi::FidAv* fid) noexcept {
-  return behind<Av, kClassAv>(fid);
-}
-inline Cq& of(ofi::FidCq* fid) noexcept {
-  return behind<Cq, kClassCq>(fid);
-}
-inline Cntr& of(ofi::FidCntr* fid) noexcept {
-  return behind<Cntr, kClassCntr>(fid);
-}
-inline Eq& of(ofi::FidEq* fid) noexcept {
-  return behind<Eq, kClassEq>(fid);
-}
-inline Ep& of(ofi::FidEp* fid) noexcept {
-  return behind<Ep, kClassEp>(fid);
+// What is behind a struct of libfabric's.
+template <typename T, Class n>
+struct Behind {
+  using Of = T;
+  static constexpr Class number = n;
+};
+Behind<Fabric, kClassFabric> behind(ofi::FidFabric*);
+Behind<Domain, kClassDomain> behind(ofi::FidDomain*);
+Behind<Av, kClassAv> behind(ofi::FidAv*);
+Behind<struct AvSet, kClassAvSet> behind(ofi::FidAvSet*);
+Behind<Cq, kClassCq> behind(ofi::FidCq*);
+Behind<Cntr, kClassCntr> behind(ofi::FidCntr*);
+Behind<Eq, kClassEq> behind(ofi::FidEq*);
+Behind<Ep, kClassEp> behind(ofi::FidEp*);
+Behind<Pep, kClassPep> behind(ofi::FidPep*);
+template <typename FidType>
+auto& of(FidType* fid) noexcept {
+  using Found = decltype(behind(fid));
+  assert(fid->fid.fclass == Found::number && "the struct is one of the call's kind");
+  return reinterpret_cast<Shell<FidType, typename Found::Of>*>(fid)->of;
 }
 // The endpoint that this is, or is an alias of.
 inline ofi::FidEp* whole(ofi::FidEp* fid) noexcept {
   Ep& ep = of(fid);
   return ep.original != nullptr ? ep.original : fid;
-}
-inline Pep& of(ofi::FidPep* fid) noexcept {
-  return behind<Pep, kClassPep>(fid);
 }
 template <typename FidType>
 FidType* as(ofi::Fid* fid) noexcept {
@@ -448,7 +440,9 @@ Ops stubs() noexcept {
   ((ops.*members = Stub<members, std::remove_reference_t<decltype(ops.*members)>>::call), ...);
   return ops;
 }
-ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept;
+ofi::FidOps fid_ops(int (*close)(ofi::Fid*), int (*control)(ofi::Fid*, int, void*) = nullptr,
+                    int (*bind)(ofi::Fid*, ofi::Fid*, uint64_t) = nullptr,
+                    int (*open)(ofi::Fid*, const char*, uint64_t, void**, void*) = nullptr) noexcept;
 
 // The front that explains an object's refusals.
 template <typename Of>

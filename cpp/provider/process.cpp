@@ -149,10 +149,15 @@ int refuse_missing(const ofi::Fid* fid, std::string_view member) noexcept {
   return -fi_err::kENOSYS;
 }
 
-ofi::FidOps fid_ops(int (*close)(ofi::Fid*)) noexcept {
+ofi::FidOps fid_ops(int (*close)(ofi::Fid*), int (*control)(ofi::Fid*, int, void*),
+                    int (*bind)(ofi::Fid*, ofi::Fid*, uint64_t),
+                    int (*open)(ofi::Fid*, const char*, uint64_t, void**, void*)) noexcept {
   ofi::FidOps ops = stubs<ofi::FidOps, &ofi::FidOps::close, &ofi::FidOps::bind, &ofi::FidOps::control,
                           &ofi::FidOps::ops_open, &ofi::FidOps::tostr, &ofi::FidOps::ops_set>();
   ops.close = close;
+  if (control != nullptr) ops.control = control;
+  if (bind != nullptr) ops.bind = bind;
+  if (open != nullptr) ops.ops_open = open;
   return ops;
 }
 
