@@ -13,6 +13,7 @@
 
 #include "host/host.hpp"
 #include "host/pacer.hpp"
+#include "nic/event.hpp"
 
 namespace {
 
@@ -66,6 +67,41 @@ BOOST_AUTO_TEST_CASE(first_question_among_notices_and_drains_loses_none) {
     notifier.notify();
     BOOST_REQUIRE(is_readable(fd));
   }
+}
+
+// One thread writes the state and then looks for waiters, the other says that it waits and then looks at the state: one
+// of the two sees the other, at whatever distance. Only of two processors' own.
+BOOST_AUTO_TEST_CASE(test_waiter_and_notifier_never_miss_each_other) {
+  constexpr uint32_t kRounds = 5'000;
+  weft::nic::Event event;
+  std::atomic<uint32_t> round{0}, state{0}, told{0};
+  const auto until = [](const std::atomic<uint32_t>& word, uint32_t value) {
+    for (uint32_t i = 1; word.load(std::memory_order_acquire) != value; ++i) {
+      if (i % 4096 == 0) std::this_thread::yield();
+    }
+  };
+  std::jthread notifier([&] {
+    for (uint32_t r = 1; r <= kRounds; ++r) {
+      until(round, r);
+      state.store(r, std::memory_order_release);
+      event.notify();
+      told.store(r, std::memory_order_release);
+    }
+  });
+  uint32_t missed = 0;
+  for (uint32_t r = 1; r <= kRounds; ++r) {
+    round.store(r, std::memory_order_release);
+    std::atomic<uint32_t> distance{r % 64};
+    while (distance.fetch_sub(1, std::memory_order_relaxed) > 1) {
+    }
+    event.enter();
+    const uint32_t seen = event.sequence();
+    const bool waits = state.load(std::memory_order_acquire) != r;
+    until(told, r);
+    if (waits && event.sequence() == seen) ++missed;  // it would sleep now, and nobody would wake it
+    event.leave();
+  }
+  BOOST_TEST(missed == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
