@@ -118,7 +118,14 @@ std::shared_ptr<MemoryRegion> Domain::register_region(std::span<const iovec> lis
 
 void Domain::bind_region_counter(const std::shared_ptr<MemoryRegion>& region, std::shared_ptr<Counter> counter,
                                  uint64_t flags) {
-  if (region->closed()) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  // Excludes a close(): another region could get the slot meanwhile.
+  const MemoryRegion::State state = region->begin_change();
+  if (state == MemoryRegion::State::closed) throw Error(fi_err::kEOPBADSTATE, "the region is closed");
+  const struct Unchanged {
+    MemoryRegion& region;
+    MemoryRegion::State state;
+    ~Unchanged() { region.end_change(state); }
+  } unchanged{*region, state};
   const Guard objects(nic_->objects_mutex_);
   auto& counters = region->rare().counters;
   const auto bound = std::ranges::find(counters, counter, &MemoryRegion::BoundCounter::counter);

@@ -158,6 +158,39 @@ BOOST_AUTO_TEST_CASE(test_translation_ends_where_its_segment_ends) {
 }
 #endif
 
+#if defined(WEFT_TEST_STEPWISE)
+// A region closes while another thread binds a counter to it: the region that gets its place in the table is nobody's.
+BOOST_AUTO_TEST_CASE(test_counter_is_bound_to_no_region_that_closes_meanwhile) {
+  Side side;
+  uint64_t word = 0;
+  const iovec memory{&word, sizeof(word)};
+  const auto make = [&] {
+    return side.domain->register_region({&memory, 1}, mem::kRemoteRead | mem::kRemoteWrite, 7, false, true);
+  };
+  const auto counter = std::make_shared<nic::Counter>();
+  std::string why;
+  bool more = true;
+  for (uint64_t steps = 0; more; ++steps) {
+    const auto region = make();
+    more = interrupted(
+        steps,
+        [&] {
+          try {
+            side.domain->bind_region_counter(region, counter, flag::kRemoteWrite);
+          } catch (const Error&) {  // the region was closed before
+          }
+        },
+        [&] { (void)region->close_at_once(); });
+    if (region->closed()) {
+      const auto next = make();
+      BOOST_TEST_REQUIRE((side.nic().table().mr(0).access & mem::kMrNotifyWrite) == 0U, "after " << steps << " steps");
+      BOOST_REQUIRE(next->close(&why));
+    }
+    BOOST_REQUIRE(region->close(&why));
+  }
+}
+#endif
+
 BOOST_AUTO_TEST_CASE(test_region_bound_to_another_endpoint_while_disabled_refuses_the_first) {
   Pair pair(pair_of(Path::direct));
   const uint64_t word = 1;
