@@ -102,6 +102,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   [[nodiscard]] virtual bool is_awake() const noexcept { return false; }
   // The peer's process has not ended. A system call.
   [[nodiscard]] virtual bool runs() const noexcept { return true; }
+  // Though dead(), its threads may still use memory that loads and stores reach.
+  [[nodiscard]] virtual bool lingers() const noexcept { return false; }
 
  protected:
   void mark_dead(Status why = Status::peer_gone) noexcept {
@@ -132,6 +134,8 @@ class FrameSink {
   virtual void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<Peer>& peer,
                            uint32_t ep_index, uint32_t ep_generation) = 0;
   virtual void on_peer_down(const std::shared_ptr<Peer>& peer) = 0;
+  // The peer is no user of our memory any more (Link::users); after on_peer_down().
+  virtual void on_peer_gone(const std::shared_ptr<Peer>&) {}
 };
 
 // Which link of its NIC a link is: a NIC has at most one of each kind, not counting those that wrap others.
@@ -205,11 +209,13 @@ class Link {
   virtual void after_fork_in_parent() noexcept {}
   virtual void after_fork_in_child() noexcept = 0;  // closes every descriptor and changes nothing else
   [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> peers() const = 0;
-  // Whether `holds` is true for each of peers(); makes no copies. The link may be locked: `holds` does not call the
+  // peers(), and the peers that have lost their connection and may still copy to or from our memory.
+  [[nodiscard]] virtual std::vector<std::shared_ptr<Peer>> users() const { return peers(); }
+  // Whether `holds` is true for each of users(); makes no copies. The link may be locked: `holds` does not call the
   // link.
   using PeerTest = bool (*)(const Peer& peer, uint32_t argument);
   [[nodiscard]] virtual bool each_peer(PeerTest holds, uint32_t argument) const {
-    for (const auto& peer : peers()) {
+    for (const auto& peer : users()) {
       if (!holds(*peer, argument)) return false;
     }
     return true;

@@ -245,7 +245,8 @@ void ShmLink::frames_were_lost() {
     drop_conn(id, Status::protocol);
   }
   const Guard ring(shared_.inbox_mutex);
-  shared_.inbox.consumer.reset();  // safe: all producers are disconnected
+  // Those who have no connection any more still publish what they have claimed.
+  shared_.inbox.consumer.reset([&](uint16_t id) UNCHECKED { return is_producer(id); });
   store_hint();
 }
 

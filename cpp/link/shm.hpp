@@ -69,6 +69,7 @@ class ShmLink final : public Link {
   void after_fork_in_parent() noexcept override { mutex_.unlock_after_fork(); }
   void after_fork_in_child() noexcept override;
   [[nodiscard]] std::vector<std::shared_ptr<Peer>> peers() const override;
+  [[nodiscard]] std::vector<std::shared_ptr<Peer>> users() const override;
   [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override;
   [[nodiscard]] std::string explain(const wire::EpAddress& address) const override;
 
@@ -100,6 +101,14 @@ class ShmLink final : public Link {
     uint32_t producer_id = 0;  // the other side's producer id in our shared ring
     uint32_t listener = 0;     // inbound: the endpoint whose socket accepted the call
     uint64_t deadline_ns = 0;
+  };
+  // A peer that has lost its connection. Its threads may still copy, and send what they have claimed room for, until
+  // its process ends or closes its end of the socket, which it does when none of its threads begins anew. Until then
+  // nobody else gets the memory through which it sends and reads.
+  struct Parted {
+    UniqueFd fd;  // until the peer has closed its end
+    std::shared_ptr<ShmPeer> peer;
+    uint32_t producer_id = 0;
   };
   struct Retry {
     wire::EpAddress address;
@@ -136,6 +145,9 @@ class ShmLink final : public Link {
   void watch_process(const ShmPeer& peer);
   [[nodiscard]] bool deaths_due();
   void drop_conn(uint32_t conn_id, Status why);
+  [[nodiscard]] bool is_producer(uint32_t id) const;
+  void release_producer(uint32_t id);
+  [[nodiscard]] bool has_parted(Parted& parted);
   void part(int fd, wire::RejectReason reason) noexcept;
   void note(const wire::EpAddress& address, const std::string& what);
   // Called by the polling thread.
@@ -178,7 +190,8 @@ class ShmLink final : public Link {
   mutable RankedMutex<lock_rank::kShm> mutex_;
   std::map<uint32_t, Listener> listeners_ GUARDED_BY(mutex_);
   std::map<uint32_t, Conn> conns_ GUARDED_BY(mutex_);
-  std::deque<uint32_t> pending_ GUARDED_BY(mutex_);  // callers that may lack a greeting, oldest first
+  std::map<uint32_t, Parted> parted_ GUARDED_BY(mutex_);  // by the numbers of their connections
+  std::deque<uint32_t> pending_ GUARDED_BY(mutex_);       // callers that may lack a greeting, oldest first
   uint32_t next_id_ GUARDED_BY(mutex_) = 2;
   std::deque<uint32_t> free_producers_ GUARDED_BY(mutex_);
   std::deque<Retry> retries_ GUARDED_BY(mutex_);

@@ -239,7 +239,7 @@ void ShmLink::on_hello(uint32_t conn_id, const wire::Hello& hello, std::vector<U
     why = wire::RejectReason::no_endpoint;
   } else if (conn.is_private = (hello.flags & wire::kHelloPrivate) != 0; config_.strict && !conn.is_private) {
     why = wire::RejectReason::wants_private;
-  } else if (conns_.size() > kShmPeerMax) {
+  } else if (conns_.size() + parted_.size() > kShmPeerMax) {
     why = wire::RejectReason::too_many_peers;
   } else if (!conn.is_private) {
     conn.producer_id = take_producer_id();

@@ -10,6 +10,7 @@ namespace weft::link {
 namespace {
 
 constexpr uint64_t kDeathsLookNs = 50'000'000;  // interval between checks of the peers' life marks
+constexpr int kPacketsMax = 64;                 // per round, so that one peer does not delay the others
 
 }  // namespace
 
@@ -75,18 +76,16 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
   if (it == conns_.end()) return;
   Conn conn = std::move(it->second);
   conns_.erase(it);
-  epoll_.remove(conn.fd.get());
+  const bool lives = conn.peer && conn.peer->conn_id == conn_id;
+  if (!lives) epoll_.remove(conn.fd.get());
   for (auto& token : conn.tokens) happened_.push_back({Happened::resolved, std::move(token), why, nullptr, 0, 0});
-  if (conn.peer && conn.peer->conn_id == conn_id) {
-    if (conn.peer->pidfd.valid()) epoll_.remove(conn.peer->pidfd.get());
+  if (lives) {
     if (why == Status::protocol) part(conn.fd.get(), wire::RejectReason::malformed);
     conn.peer->die(why);
     {
       const Guard lock(conn.peer->submit_lock);
-      for (const uint32_t chunk : conn.peer->staged) conn.peer->area->staging.give_back(chunk);
-      conn.peer->staged.clear();
+      conn.peer->socket_fd = -1;
     }
-    conn.peer->socket_fd = -1;
     if (conn.is_private) {
       const Guard lock(private_mutex_);
       std::erase(private_, conn.peer);
@@ -95,24 +94,64 @@ void ShmLink::drop_conn(uint32_t conn_id, Status why) {
     happened_.push_back({Happened::down, nullptr, why, conn.peer, 0, 0});
     std::erase_if(resolved_, [&](const auto& r) { return r.second.peer.lock() == conn.peer; });
   }
-  if (conn.producer_id != 0) {
-    producers_[conn.producer_id] = nullptr;
-    {
-      // Free the peer's claims, and claims with an unknown producer id, which only an overwritten slot has.
-      std::vector<bool> alive(kShmPeerMax);
-      for (const auto& [id, other] : conns_) alive[other.producer_id] = other.producer_id != 0;
-      const Guard lock(shared_.inbox_mutex);
-      shared_.inbox.consumer.producers_dead([&](uint16_t id) { return id >= kShmPeerMax || !alive[id]; });
-    }
-    shared_.staging.consumed(conn.producer_id).store(0, std::memory_order_release);
-    free_producers_.push_back(conn.producer_id);  // a queue, so that an id is reused as late as possible
+  if (conn.producer_id != 0) producers_[conn.producer_id] = nullptr;
+  if (lives) {
+    parted_.emplace(conn_id, Parted{std::move(conn.fd), conn.peer, conn.producer_id});
+  } else {
+    release_producer(conn.producer_id);
   }
   happened_count_.store(happened_.size(), std::memory_order_release);
+}
+
+bool ShmLink::is_producer(uint32_t id) const {
+  mutex_.assert_held();
+  const auto has = [id](const auto& one) { return one.second.producer_id == id; };
+  return id != 0 && (std::ranges::any_of(conns_, has) || std::ranges::any_of(parted_, has));
+}
+
+void ShmLink::release_producer(uint32_t id) {
+  mutex_.assert_held();
+  if (id == 0) return;
+  {
+    // Free the peer's claims, and claims with an unknown producer id, which only an overwritten slot has.
+    const Guard lock(shared_.inbox_mutex);
+    shared_.inbox.consumer.producers_dead([&](uint16_t one) UNCHECKED { return !is_producer(one); });
+  }
+  shared_.staging.consumed(id).store(0, std::memory_order_release);
+  free_producers_.push_back(id);  // a queue, so that an id is reused as late as possible
+}
+
+// True: the peer uses nothing of ours any more.
+bool ShmLink::has_parted(Parted& parted) {
+  mutex_.assert_held();
+  ShmPeer& peer = *parted.peer;
+  const bool ended = !peer.lingers();
+  if (parted.fd.valid()) {
+    // SYNC POINT: on_peer_down() is done: none of our threads begins an access to the peer's memory.
+    (void)::shutdown(parted.fd.get(), SHUT_WR);
+    std::byte packet;
+    ssize_t n = 1;
+    for (int i = 0; n > 0 && i < kPacketsMax; ++i) n = ::recv(parted.fd.get(), &packet, sizeof(packet), MSG_DONTWAIT);
+    if (!ended && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))) return false;
+    epoll_.remove(parted.fd.get());
+    parted.fd.reset();
+    {
+      const Guard lock(peer.submit_lock);
+      for (const uint32_t chunk : peer.staged) peer.area->staging.give_back(chunk);
+      peer.staged.clear();
+    }
+    release_producer(std::exchange(parted.producer_id, 0));
+  }
+  bool idle = ended || peer.table.each_activity([](uint32_t, uint64_t word) { return (word & 1) == 0; });
+  if (!ended) peer.table.each_hold(table_.nic_id(), [&](uint32_t, uint64_t, uint64_t) { idle = false; });
+  if (idle && peer.pidfd.valid()) epoll_.remove(peer.pidfd.get());
+  return idle;
 }
 
 size_t ShmLink::poll_events(FrameSink& sink) {
   std::vector<Happened> happened;
   size_t n_events = 0;
+  bool parts = false;
   const bool deaths = deaths_due();
   {
     const Guard lock(mutex_);
@@ -169,6 +208,7 @@ size_t ShmLink::poll_events(FrameSink& sink) {
     has_pending_handshake_ =
         std::any_of(conns_.begin(), conns_.end(), [](const auto& c) { return c.second.state != ConnState::live; });
     if (n > 0) watch_shared();
+    parts = !parted_.empty();
     happened.swap(happened_);
     happened_count_.store(0, std::memory_order_release);
   }
@@ -184,7 +224,18 @@ size_t ShmLink::poll_events(FrameSink& sink) {
         break;
     }
   }
-  return n_events + happened.size();
+  if (!parts) return n_events + happened.size();
+  std::vector<std::shared_ptr<Peer>> gone;
+  {
+    const Guard lock(mutex_);
+    for (auto it = parted_.begin(); it != parted_.end();) {
+      const bool over = has_parted(it->second);
+      if (over) gone.push_back(it->second.peer);
+      it = over ? parted_.erase(it) : std::next(it);
+    }
+  }
+  for (const auto& peer : gone) sink.on_peer_gone(peer);
+  return n_events + happened.size() + gone.size();
 }
 
 }  // namespace weft::link

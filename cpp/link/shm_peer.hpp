@@ -72,6 +72,10 @@ class ShmPeer final : public Peer {
   }
   // The peer's process died, or runs another program.
   [[nodiscard]] bool has_ended() const noexcept { return table.valid() && table.owner_gone(); }
+  [[nodiscard]] bool lingers() const noexcept override {
+    return table.valid() && (pidfd.valid() || table.header().life.load(std::memory_order_relaxed) != 0) && runs() &&
+           !has_ended();
+  }
   void die(Status why) noexcept { mark_dead(why == Status::ok ? Status::peer_gone : why); }
   // A chunk of the peer's staging memory; null if the number is out of range.
   [[nodiscard]] const std::byte* staged_payload(uint32_t chunk) const noexcept {

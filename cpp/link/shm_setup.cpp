@@ -78,6 +78,11 @@ UNCHECKED void ShmLink::after_fork_in_child() noexcept {
     conn.peer->pidfd.reset();
     for (UniqueFd& fd : conn.peer->segment_fds) fd.reset();
   }
+  for (auto& [id, parted] : parted_) {
+    parted.fd.reset();
+    parted.peer->pidfd.reset();
+    for (UniqueFd& fd : parted.peer->segment_fds) fd.reset();
+  }
   audit_timer_.reset();
   spare_fd_.reset();
   shared_.close_fds();
@@ -99,8 +104,18 @@ std::vector<std::shared_ptr<Peer>> ShmLink::peers() const {
   return all;
 }
 
+std::vector<std::shared_ptr<Peer>> ShmLink::users() const {
+  std::vector<std::shared_ptr<Peer>> all = peers();
+  const Guard lock(mutex_);
+  for (const auto& [id, parted] : parted_) all.push_back(parted.peer);
+  return all;
+}
+
 bool ShmLink::each_peer(PeerTest holds, uint32_t argument) const {
   const Guard lock(mutex_);
+  for (const auto& [id, parted] : parted_) {
+    if (!holds(*parted.peer, argument)) return false;
+  }
   for (const auto& [id, conn] : conns_) {
     if (conn.peer && conn.state == ConnState::live && !holds(*conn.peer, argument)) return false;
   }

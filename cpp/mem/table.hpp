@@ -292,6 +292,20 @@ class TableView {
       visit(load_relaxed(h.segment), load_relaxed(h.offset), load_relaxed(h.length));
     }
   }
+  // Whether holds(index, word) is true of each word of activity: the domains' locks before the long copies, because a
+  // long copy is announced before its lock is released. The other process writes the counts, so they are limited here.
+  template <typename Test>
+  bool each_activity(Test&& holds) const {
+    const auto all = [&](uint32_t first, const std::atomic<uint32_t>& used, uint32_t most) {
+      const uint32_t end = first + std::min(used.load(std::memory_order_seq_cst), most);
+      for (uint32_t i = first; i < end; ++i) {
+        if (!holds(i, activity(i).word.load(std::memory_order_seq_cst))) return false;
+      }
+      return true;
+    };
+    return all(0, header().domains_used, kDomainCountMax) &&
+           all(kDomainCountMax, header().longs_used, kLongActivityCount);
+  }
   [[nodiscard]] const TableHeader& header() const noexcept { return *reinterpret_cast<const TableHeader*>(base_); }
   [[nodiscard]] uint32_t mr_count_max() const noexcept { return layout_.mr_count_max; }
 

@@ -13,13 +13,11 @@
 // the waiter are parameters.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -204,6 +202,7 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   void on_resolved(const std::shared_ptr<void>& token, Status status, const std::shared_ptr<link::Peer>& peer,
                    uint32_t ep_index, uint32_t ep_generation) override;
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override;
+  void on_peer_gone(const std::shared_ptr<link::Peer>& peer) override;
 
   // ---- for the other classes of the room ---------------------------------------------------------------------------
   // Wakes the engine: work waits for progress(), and no peer will ring for it.
@@ -294,7 +293,6 @@ class Nic final : public link::FrameSink, public mem::PlaceHolders {
   RxPort* port_of(uint32_t ep_index, uint32_t ep_generation) noexcept;
   void on_brief_as_frame(link::Peer& peer, const wire::BriefView& brief);
   void know(const std::shared_ptr<link::Peer>& peer);
-  void forget_turns(const link::Peer& peer) noexcept;
   std::atomic<bool> turns_{false};  // a region of this NIC takes turns
   void forget_messages(const link::Peer& peer) noexcept;
   void on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,

@@ -73,13 +73,13 @@ void Nic::on_resolved(const std::shared_ptr<void>& token, Status status, const s
 
 // Frees what a process has left of its turns in our segments: it ends no update any more. A process may have further
 // connections: one for each direction, and one that it gives up because it has another.
-void Nic::forget_turns(const link::Peer& peer) noexcept {
-  if (!turns_.load(std::memory_order_acquire) || peer.same_process || !peer.table.valid()) return;
-  const mem::NicId id = peer.table.nic_id();
+void Nic::on_peer_gone(const std::shared_ptr<link::Peer>& peer) {
+  if (!turns_.load(std::memory_order_acquire) || !peer->table.valid()) return;
+  const mem::NicId id = peer->table.nic_id();
   const auto another = [](const link::Peer& one, uint32_t number) {
     return !one.table.valid() || static_cast<uint32_t>(one.table.nic_id().first) != number;
   };
-  if (!peer.link()->each_peer(another, static_cast<uint32_t>(id.first))) return;
+  if (!peer->link()->each_peer(another, static_cast<uint32_t>(id.first))) return;
   for (uint32_t i = 0; i < segments().count(); ++i) {
     if (mem::Gate* const gate = segments().gate(i)) gate->forget(mem::updater_of(id.first, id.second, 0));
   }
@@ -91,7 +91,7 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
   parts_.devices->forget(peer.get());
   forget_deferred(*peer);
   parking_->on_peer_down(*peer);
-  forget_turns(*peer);
+  if (!peer->lingers()) on_peer_gone(peer);
   const Guard objects(objects_mutex_);
   forget_messages(*peer);
   for (const std::atomic<Domain*>& slot : domains_) {

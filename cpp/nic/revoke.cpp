@@ -10,8 +10,10 @@ namespace {
 
 constexpr uint64_t kAnySlot = 0xffffff;  // long activity that covers several regions
 
-uint64_t activity_slot(uint64_t word) noexcept {
-  return word >> 1 & 0xffffff;
+// Whether a word of activity says that a region is in use: any region, where the word is a domain's lock.
+bool concerns(uint32_t index, uint64_t word, uint32_t slot) noexcept {
+  const uint64_t of = word >> 1 & 0xffffff;
+  return (word & 1) != 0 && (index < mem::kDomainCountMax || of == kAnySlot || of == slot);
 }
 
 }  // namespace
@@ -42,18 +44,8 @@ bool Nic::quiet(uint32_t slot) noexcept {
   serve_lock_.unlock();
   if (late_writes_.load(std::memory_order_relaxed) != 0) return false;
   const auto idle = [](const link::Peer& peer, uint32_t of) {
-    if (!peer.table.valid()) return true;
-    const mem::TableHeader& header = peer.table.header();  // in the order of quiesce()
-    const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
-    for (uint32_t i = 0; i < domains; ++i) {
-      if ((peer.table.activity(i).word.load(std::memory_order_seq_cst) & 1) != 0) return false;
-    }
-    const uint32_t longs = std::min(header.longs_used.load(std::memory_order_seq_cst), mem::kLongActivityCount);
-    for (uint32_t i = 0; i < longs; ++i) {
-      const uint64_t seen = peer.table.activity(mem::kDomainCountMax + i).word.load(std::memory_order_seq_cst);
-      if ((seen & 1) != 0 && (activity_slot(seen) == kAnySlot || activity_slot(seen) == of)) return false;
-    }
-    return true;
+    return !peer.table.valid() ||
+           peer.table.each_activity([of](uint32_t i, uint64_t word) { return !concerns(i, word, of); });
   };
   return std::ranges::all_of(parts_.links, [&](const link::Link* link) { return link->each_peer(idle, slot); });
 }
@@ -64,33 +56,22 @@ std::string Nic::quiesce(uint32_t slot) {
     const Guard serving(serve_lock_);
   }
   uint64_t deadline = 0;
-  // Waits until one word of a peer changes; false: the deadline has passed.
-  const auto wait_for = [&](const link::Peer& peer, uint32_t index) {
-    const auto& word = peer.table.activity(index).word;
-    const uint64_t seen = word.load(std::memory_order_seq_cst);
-    if ((seen & 1) == 0) return true;
-    if (index >= mem::kDomainCountMax && activity_slot(seen) != kAnySlot && activity_slot(seen) != slot) return true;
-    if (deadline == 0) deadline = parts_.clock->now_ns() + limits_.close_wait_ns;
-    Backoff backoff(256, 1024);
-    while (word.load(std::memory_order_acquire) == seen && !peer.dead()) {
-      backoff.pause();
-      if (backoff.sleeping()) progress();  // the peer may be dead; without an engine only this call notices
-      if (backoff.sleeping() && parts_.clock->now_ns() > deadline) return false;
-    }
-    return true;
-  };
   for (link::Link* link : parts_.links) {
-    for (const auto& peer : link->peers()) {
-      if (!peer->table.valid()) continue;
-      // Check the domains' locks first, then the long copies: a long copy is announced before its lock is released. The
-      // peer writes the counts, so limit them here.
-      const mem::TableHeader& header = peer->table.header();
-      const uint32_t domains = std::min(header.domains_used.load(std::memory_order_seq_cst), mem::kDomainCountMax);
-      bool done = true;
-      for (uint32_t i = 0; i < domains && done; ++i) done = wait_for(*peer, i);
-      const uint32_t longs = std::min(header.longs_used.load(std::memory_order_seq_cst), mem::kLongActivityCount);
-      for (uint32_t i = 0; i < longs && done; ++i) done = wait_for(*peer, mem::kDomainCountMax + i);
-      if (!done) {
+    for (const auto& peer : link->users()) {
+      // Waits until one word of the peer changes; false: the deadline has passed.
+      const auto wait_for = [&](uint32_t index, uint64_t seen) {
+        if (!concerns(index, seen, slot)) return true;
+        const auto& word = peer->table.activity(index).word;
+        if (deadline == 0) deadline = parts_.clock->now_ns() + limits_.close_wait_ns;
+        Backoff backoff(256, 1024);
+        while (word.load(std::memory_order_acquire) == seen && (!peer->dead() || peer->lingers())) {
+          backoff.pause();
+          if (backoff.sleeping()) progress();  // the peer may be dead; without an engine only this call notices
+          if (backoff.sleeping() && parts_.clock->now_ns() > deadline) return false;
+        }
+        return true;
+      };
+      if (peer->table.valid() && !peer->table.each_activity(wait_for)) {
         return peer->describe() + " has been copying to or from it for longer than " +
                std::to_string(limits_.close_wait_ns / 1'000'000'000) + " s (is it stopped?)";
       }

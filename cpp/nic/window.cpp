@@ -112,19 +112,19 @@ void Nic::held_places(std::vector<mem::HeldPlace>& out) {
     out.insert(out.end(), abandoned_.begin(), abandoned_.end());
   }
   for (link::Link* link : parts_.links) {
-    for (const auto& peer : link->peers()) {
+    for (const auto& peer : link->users()) {
       if (peer->table.valid() && !peer->same_process) peer->table.each_hold(id, visit);
     }
   }
 }
 
 uint64_t Nic::holds_stamp() {
-  constexpr uint64_t kFar = 0x9e3779b97f4a7c15;  // makes the sum change when a lost peer leaves it
+  constexpr uint64_t kFar = 0x9e3779b97f4a7c15;  // the sum changes when a peer is lost, and when it leaves
   uint64_t stamp = downs() * kFar + table().header().holds_ended.load(std::memory_order_seq_cst);
   for (link::Link* link : parts_.links) {
-    for (const auto& peer : link->peers()) {
+    for (const auto& peer : link->users()) {
       if (peer->table.valid() && !peer->same_process) {
-        stamp += peer->table.header().holds_ended.load(std::memory_order_seq_cst) + kFar;
+        stamp += 1 + peer->table.header().holds_ended.load(std::memory_order_seq_cst);
       }
     }
   }

@@ -282,17 +282,6 @@ PollStatus MpscConsumer::audit_slots() noexcept {
   return PollStatus::empty;
 }
 
-void MpscConsumer::reset() noexcept {
-  holes_.clear();
-  taken_unfreed_ = 0;
-  std::ranges::fill(hole_bits_, 0);
-  skip_check_until_ = head_;
-  for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket)
-    free_slot(slots_[ticket & mask_], lap_at(ticket));
-  header_->head_hint.store(head_, std::memory_order_relaxed);
-  header_->tail.store(head_, std::memory_order_release);
-}
-
 PollStatus MpscConsumer::corrupt(Corruption::What what, const Slot& slot, uint64_t found, uint64_t expected) noexcept {
   corruption_ = {what, static_cast<uint32_t>(&slot - slots_), found, expected};
   ++statistics_.corruptions;

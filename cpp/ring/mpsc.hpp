@@ -377,13 +377,10 @@ class MpscConsumer {
   void disarm() noexcept { header_->armed.store(0, std::memory_order_relaxed); }
   [[nodiscard]] bool armed() const noexcept { return header_->armed.load(std::memory_order_relaxed) != 0; }
 
-  /// The process of `producer` is gone: the consumer skips its unpublished claims and still delivers its published
-  /// messages. Call it only after the kernel has reported the death (hang-up of the socket): a living producer could
-  /// still store into a slot that another has claimed since. Cost: one load a slot. Returns the slots freed.
-  size_t producer_dead(uint16_t producer) noexcept {
-    return producers_dead([producer](uint16_t id) { return id == producer; });
-  }
-  /// Like producer_dead, for every claim whose producer id satisfies `dead(id)`, ids that were never assigned included.
+  /// The processes of the producers whose ids satisfy `dead(id)`, ids that were never assigned included, are gone: the
+  /// consumer skips their unpublished claims and still delivers their published messages. Call it only after a death,
+  /// or after the producer has said that it publishes nothing more: a living producer could still store into a slot
+  /// that another has claimed since. Cost: one load a slot. Returns the slots freed.
   template <class Dead>
   size_t producers_dead(Dead&& dead) noexcept {
     size_t freed = 0;
@@ -405,8 +402,25 @@ class MpscConsumer {
   /// Checks every slot against its lap: producers would claim a slot with an older lap for a ticket that the scan has
   /// passed, and its message would never be taken. One load a slot; call it now and then.
   PollStatus audit_slots() noexcept;
-  /// Empties the ring unconditionally. Call it only when all producers have been disconnected.
-  void reset() noexcept;
+  /// Empties the ring, but for the slots that a producer whose id satisfies `may_publish` has claimed.
+  template <class MayPublish>
+  void reset(MayPublish&& may_publish) noexcept {
+    taken_unfreed_ = 0;
+    skip_check_until_ = head_;
+    const auto stays = [&](uint64_t ticket) {
+      const uint64_t state = slots_[ticket & mask_].state.load(std::memory_order_acquire);
+      const uint16_t id = detail::producer_of(state);
+      return state == detail::make_state(lap_at(ticket), id, detail::Phase::claimed) && may_publish(id);
+    };
+    for (size_t i = holes_.size(); i-- > 0;) {
+      if (!stays(holes_[i].ticket)) remove_hole(i);
+    }
+    for (uint64_t ticket = head_; ticket != head_ + mask_ + 1; ++ticket) {
+      if (!is_hole(ticket) && !stays(ticket)) free_slot(slots_[ticket & mask_], lap_at(ticket));
+    }
+    header_->head_hint.store(head_, std::memory_order_relaxed);
+    header_->tail.store(head_, std::memory_order_release);
+  }
 
   [[nodiscard]] const Corruption& last_corruption() const noexcept { return corruption_; }
   [[nodiscard]] RingStatistics statistics() const noexcept;

@@ -95,6 +95,9 @@ inline std::optional<std::pair<uint16_t, uint64_t>> take(MpscConsumer& consumer)
   BOOST_REQUIRE(sequence.has_value());
   return std::pair{message->producer, *sequence};
 }
+inline auto only(uint16_t producer) {
+  return [producer](uint16_t id) { return id == producer; };
+}
 using Taken = std::pair<uint16_t, uint64_t>;
 inline void expect(MpscConsumer& consumer, uint16_t producer, uint64_t sequence) {
   const auto taken = take(consumer);

@@ -221,6 +221,30 @@ BOOST_AUTO_TEST_CASE(test_shm_new_peers_connect_after_a_ring_was_overwritten) {
   }
 }
 
+/// A peer that was hung up on publishes the frame for which it had claimed a slot: nobody else has the slot meanwhile.
+BOOST_AUTO_TEST_CASE(test_late_frame_of_a_peer_without_a_connection_harms_nobody) {
+  Pair pair(pair_of(Path::ring, true));
+  expect_serves(pair);
+  RawPeer raw(pair.b->ep->address(), false);
+  (void)raw.shake_hands(*pair.b);
+  auto late = raw.producer->try_claim();
+  BOOST_REQUIRE(late);
+  raw.send(std::as_bytes(std::span("no packet of Weft")), {});
+  (void)raw.until_hung_up(*pair.b);
+  {
+    RawPeer other(pair.b->ep->address(), false);
+    (void)other.shake_hands(*pair.b);
+  }
+  const uint64_t before = pair.b->nic().downs();
+  pair.until([&] { return pair.b->nic().downs() != before; }, "the end of the other");
+  const uint64_t downs = pair.b->nic().downs();
+  for (uint32_t i = 0; i < raw.shape.slot_count + 10; ++i) {
+    expect_serves(pair);
+    if (i == 10) raw.producer->publish(late, 0);
+  }
+  BOOST_TEST(pair.b->nic().downs() == downs);
+}
+
 /// A lost frame in a shared ring has no known sender, so all peers that share the ring learn of the loss at once.
 BOOST_AUTO_TEST_CASE(test_lost_frame_fails_its_operation_with_a_reason) {
   Pair pair(pair_of(Path::ring, true));

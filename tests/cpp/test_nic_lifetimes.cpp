@@ -175,6 +175,30 @@ BOOST_AUTO_TEST_CASE(test_domains_are_made_while_other_threads_make_progress) {
   pair.until([&] { return !try_completion(*pair.a) && pair.a->ep->outstanding() == 0; }, "the answers");
 }
 
+// A thread of a side that is within an access, until end().
+class Within {
+ public:
+  explicit Within(const Side& side)
+      : thread_([this, &side] {
+          const nic::DomainLock access(side.domain.get());
+          step_ = 1;
+          while (step_ != 2) std::this_thread::yield();
+        }) {
+    while (step_ != 1) std::this_thread::yield();
+  }
+  ~Within() { end(); }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+  void end() {
+    step_ = 2;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<int> step_{0};
+  std::thread thread_;
+};
+
 BOOST_AUTO_TEST_CASE(test_used_region_stays_used_when_a_stopped_peer_keeps_it_from_closing) {
   PairConfig config = pair_of(Path::direct);
   config.b.host.limits.close_wait_ns = 20'000'000;
@@ -185,21 +209,75 @@ BOOST_AUTO_TEST_CASE(test_used_region_stays_used_when_a_stopped_peer_keeps_it_fr
   const uint64_t word = 1;
   BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 7)).error == 0);
   BOOST_TEST(region->used_up());
-  std::atomic<int> step{0};
-  std::jthread stopped([&] {
-    const nic::DomainLock within_an_access(pair.a->domain.get());
-    step = 1;
-    while (step != 2) std::this_thread::yield();
-  });
-  while (step != 1) std::this_thread::yield();
+  Within stopped(*pair.a);
   std::string why;
   BOOST_TEST(!region->close_at_once());
   BOOST_TEST(region->used_up());
   BOOST_TEST(!region->close(&why));
   BOOST_TEST(region->used_up());
-  step = 2;
+  stopped.end();
   BOOST_TEST(pair.run(write_of(pair.dest, &word, 8, 0, 7)).status == Status::stale_key);
   BOOST_TEST(region->close(&why));
+}
+
+// `who` gives its connections up.
+void hang_up(const Side& who) {
+  const uint64_t downs = who.nic().downs();
+  for (link::Link* link : who.nic().links()) {
+    for (const auto& peer : link->peers()) {
+      if (!peer->same_process) link->hang_up(*peer, Status::protocol);
+    }
+  }
+  BOOST_TEST_REQUIRE(poll_until([&] { return who.nic().downs() != downs; }, [&] { who.progress(); }));
+}
+
+size_t users_of(const Side& side) {
+  size_t count = 0;
+  for (link::Link* link : side.nic().links()) {
+    for (const auto& peer : link->users()) count += peer->same_process ? 0 : 1;
+  }
+  return count;
+}
+
+// The owner gives the connection up while a thread of the peer is within an access: the thread goes on, because it has
+// done all its checks.
+BOOST_AUTO_TEST_CASE(test_close_waits_for_a_peer_whose_connection_was_given_up) {
+  PairConfig config = pair_of(Path::direct, true);
+  config.b.host.limits.close_wait_ns = 20'000'000;
+  Pair pair(config);
+  const uint64_t word = 1;
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+  Within access(*pair.a);
+  hang_up(*pair.b);
+  for (int i = 0; i < 100; ++i) pair.b->progress();
+  std::string why;
+  BOOST_TEST(!pair.region->close_at_once());
+  BOOST_TEST(!pair.region->close(&why));
+  BOOST_TEST(why.find("has been copying") != std::string::npos, why);
+  access.end();
+  BOOST_TEST(pair.region->close(&why), why);
+  pair.until([&] { return users_of(*pair.a) + users_of(*pair.b) == 0; }, "both to part");
+}
+
+// A pointer to the memory of an owner that gives the connection up.
+BOOST_AUTO_TEST_CASE(test_place_rests_while_a_peer_without_a_connection_holds_it) {
+  Pair pair(pair_of(Path::direct, true));
+  const uint64_t word = 1;
+  BOOST_TEST(pair.write(&word, 8, 0).error == 0);
+  auto window = pair.a->ep->window(pair.dest, pair.key(), 0, 8, mem::kRemoteRead);
+  BOOST_REQUIRE(window.pointer != nullptr);
+  hang_up(*pair.b);
+  for (int i = 0; i < 100; ++i) pair.poll();
+  std::string why;
+  BOOST_REQUIRE(pair.region->close(&why));
+  mem::SegmentSet& segments = pair.b->nic().segments();
+  segments.free(pair.memory);
+  segments.look_at_holds();
+  BOOST_TEST(segments.resting());
+  window.keep.reset();
+  segments.look_at_holds();
+  BOOST_TEST(!segments.resting());
+  pair.until([&] { return users_of(*pair.a) + users_of(*pair.b) == 0; }, "both to part");
 }
 
 // The engine has served a write, and comes to the counters when another region has got the slot.
@@ -336,6 +414,13 @@ BOOST_AUTO_TEST_CASE(test_turns_of_a_process_outlive_a_further_connection) {
   add(pair.a->av->insert(second->address()));
   pair.until([&] { return pair.b->nic().downs() != downs; }, "the end of the further connection");
   BOOST_TEST(gate.slots[0].updater.load() == updater);
+  // Its connection given up, the process ends the update that is under way; then its turns are free.
+  Within update(*pair.a);
+  hang_up(*pair.b);
+  for (int i = 0; i < 100; ++i) pair.b->progress();
+  BOOST_TEST(gate.slots[0].updater.load() == updater);
+  update.end();
+  pair.until([&] { return gate.slots[0].updater.load() == 0; }, "the end of the turns");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

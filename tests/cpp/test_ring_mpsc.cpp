@@ -71,13 +71,38 @@ BOOST_AUTO_TEST_CASE(test_ring_audit_finds_old_slots_and_reset_repairs_the_ring)
   BOOST_TEST(push(producer, 7));  // with ticket 0: the scan has passed it
   BOOST_TEST((ring.consumer.poll(message) == PollStatus::empty));
   BOOST_TEST((ring.consumer.audit_slots() == PollStatus::corrupt));
-  ring.consumer.reset();
+  ring.consumer.reset([](uint16_t) { return false; });
   for (uint64_t i = 0; i < 40; ++i) {
     BOOST_TEST_REQUIRE(push(producer, i));
     BOOST_TEST_REQUIRE((ring.consumer.poll(message) == PollStatus::message));
   }
   BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
   BOOST_TEST((ring.consumer.audit_slots() == PollStatus::empty));
+}
+
+// A producer whose connection has ended publishes what it has claimed, before the reset or while the ring went on.
+BOOST_AUTO_TEST_CASE(test_ring_reset_keeps_claims_that_may_be_published) {
+  for (const bool hole : {false, true}) {
+    Ring ring(8);
+    MpscProducer late = ring.producer(1), other = ring.producer(2), busy = ring.producer(3);
+    Message message;
+    auto claim = late.try_claim(), lost = other.try_claim();
+    BOOST_REQUIRE((claim && lost));
+    for (uint64_t i = 0; hole && i < 20; ++i) {  // past the claims
+      BOOST_TEST_REQUIRE(push(busy, i));
+      BOOST_TEST_REQUIRE((ring.consumer.poll(message) == PollStatus::message));
+    }
+    ring.consumer.reset([](uint16_t id) { return id == 1; });
+    for (uint64_t i = 0; i < 20; ++i) {
+      BOOST_TEST_REQUIRE(push(busy, i));
+      BOOST_TEST_REQUIRE((ring.consumer.poll(message) == PollStatus::message));
+      if (i == 10) late.publish(claim, 0);
+      if (i == 10) BOOST_TEST_REQUIRE((ring.consumer.poll(message) == PollStatus::message && message.producer == 1));
+    }
+    BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
+    BOOST_TEST((ring.consumer.audit_slots() == PollStatus::empty));
+    BOOST_TEST(ring.consumer.statistics().holes == 0U);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(test_claims_in_the_name_of_nobody_are_taken_back) {
@@ -230,13 +255,13 @@ BOOST_AUTO_TEST_CASE(test_ring_dead_producers_claims_are_freed_its_messages_kept
   BOOST_TEST(!push(live, 1));  // the ring is full
   expect(ring.consumer, 1, 0);
   expect(ring.consumer, 2, 0);
-  BOOST_TEST(ring.consumer.producer_dead(1) == 2U);
+  BOOST_TEST(ring.consumer.producers_dead(only(1)) == 2U);
   BOOST_TEST(!take(ring.consumer).has_value());
   for (uint64_t i = 0; i < 20; ++i) {
     for (uint64_t k = 0; k < 4; ++k) BOOST_REQUIRE(push(live, 4 * i + k));
     for (uint64_t k = 0; k < 4; ++k) expect(ring.consumer, 2, 4 * i + k);
   }
-  BOOST_TEST(ring.consumer.producer_dead(1) == 0U);
+  BOOST_TEST(ring.consumer.producers_dead(only(1)) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(test_ring_death_between_claim_and_tail_is_helped) {
@@ -250,7 +275,7 @@ BOOST_AUTO_TEST_CASE(test_ring_death_between_claim_and_tail_is_helped) {
   expect(ring.consumer, 2, 1);
   (void)dead.try_claim();
   ring.header().tail.store(3);  // once more, but now the consumer learns of the death first
-  ring.consumer.producer_dead(1);
+  ring.consumer.producers_dead(only(1));
   BOOST_TEST(!take(ring.consumer).has_value());
   for (uint64_t i = 0; i < 12; ++i) {
     BOOST_REQUIRE(push(live, i));
@@ -266,7 +291,7 @@ BOOST_AUTO_TEST_CASE(test_ring_all_slots_claimed_by_the_dead) {
   BOOST_TEST(!dead.try_claim());
   BOOST_TEST(!push(live, 0));
   BOOST_TEST(!take(ring.consumer).has_value());
-  BOOST_TEST(ring.consumer.producer_dead(1) == 4U);
+  BOOST_TEST(ring.consumer.producers_dead(only(1)) == 4U);
   BOOST_TEST(!take(ring.consumer).has_value());
   BOOST_REQUIRE(push(live, 0));
   expect(ring.consumer, 2, 0);
@@ -311,7 +336,7 @@ BOOST_AUTO_TEST_CASE(test_ring_dead_brief_producer_stops_nobody) {
     BOOST_REQUIRE(i % 2 == 0 ? push(live, i) : push_briefly(live, i));
     expect(ring.consumer, 2, i);
   }
-  BOOST_TEST(ring.consumer.producer_dead(1) == 1U);
+  BOOST_TEST(ring.consumer.producers_dead(only(1)) == 1U);
   for (uint64_t i = 5; i < 30; ++i) {
     BOOST_REQUIRE(push_briefly(live, i));
     expect(ring.consumer, 2, i);
@@ -534,7 +559,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_scribbling_never_escapes) {
           (void)push(producer, static_cast<uint64_t>(step));
           break;
         case 6:
-          if (random() % 4 == 0) ring.consumer.producer_dead(static_cast<uint16_t>(random() % 3));
+          if (random() % 4 == 0) ring.consumer.producers_dead(only(static_cast<uint16_t>(random() % 3)));
           break;
         default: {
           Message message;
@@ -604,7 +629,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
       } else if (action == 10 && random() % 4 == 0) {  // death: open claims are lost, the other messages arrive
         for (const auto& [claim, sequence] : state.open) std::erase(state.sent, sequence);
         state.open.clear();
-        ring.consumer.producer_dead(it->first);
+        ring.consumer.producers_dead(only(it->first));
         if (state.sent.empty()) {
           states.erase(it);
           states.emplace(next_id, State{ring.producer(next_id), {}, 0, 0, {}});

@@ -142,14 +142,14 @@ BOOST_AUTO_TEST_CASE(test_ring_killed_processes_harm_only_themselves) {
         sched_yield();
     }
     BOOST_REQUIRE(waitpid(pid, nullptr, 0) == pid);
-    freed += ring.consumer.producer_dead(id);
+    freed += ring.consumer.producers_dead(only(id));
     children.erase(children.begin() + static_cast<std::ptrdiff_t>(victim));
     start();
   }
   for (const auto& [pid, id] : children) kill(pid, SIGKILL);
   for (const auto& [pid, id] : children) {
     BOOST_REQUIRE(waitpid(pid, nullptr, 0) == pid);
-    freed += ring.consumer.producer_dead(id);
+    freed += ring.consumer.producers_dead(only(id));
   }
   while (poll()) {
   }

@@ -84,6 +84,7 @@ class WrappingLink : public link::Link, protected link::FrameSink {
   void after_fork_in_parent() noexcept override { inner_.after_fork_in_parent(); }
   void after_fork_in_child() noexcept override { inner_.after_fork_in_child(); }
   [[nodiscard]] std::vector<std::shared_ptr<link::Peer>> peers() const override { return inner_.peers(); }
+  [[nodiscard]] std::vector<std::shared_ptr<link::Peer>> users() const override { return inner_.users(); }
   [[nodiscard]] bool each_peer(PeerTest holds, uint32_t argument) const override {
     return inner_.each_peer(holds, argument);
   }
@@ -99,6 +100,7 @@ class WrappingLink : public link::Link, protected link::FrameSink {
     sink_->on_resolved(token, status, peer, ep_index, ep_generation);
   }
   void on_peer_down(const std::shared_ptr<link::Peer>& peer) override { sink_->on_peer_down(peer); }
+  void on_peer_gone(const std::shared_ptr<link::Peer>& peer) override { sink_->on_peer_gone(peer); }
 
   [[nodiscard]] link::Link& inner() noexcept { return inner_; }
   [[nodiscard]] link::FrameSink& sink() noexcept { return *sink_; }
