@@ -208,3 +208,28 @@ def test_thread_that_makes_progress_for_a_poster_does_not_yield(programs: Path, 
     assert done.stdout == (
         "nobody posts: yields\nanother thread posts: does not yield\nit posts, too: yields\nclosed\n"
     )
+
+
+SOURCES = """a directed receive: Resource temporarily unavailable
+its message: context 0, 16 bytes, source A
+the stranger's message: context 1, error Cannot assign requested address, 8 bytes, inserted 1, the stranger
+a directed receive that finds another's message: Resource temporarily unavailable
+its message: context 2, 32 bytes, source A
+the stranger's message, now known: context 3, 24 bytes, source another
+FI_MORE: context 0, 8 bytes, source A
+FI_MORE: context 1, 16 bytes, source A
+FI_MORE: context 2, 24 bytes, source A
+FI_MORE: context 3, 32 bytes, source A
+fenced
+closed
+"""
+
+
+def test_sources_fences_and_batches_of_messages(programs: Path, library: str, provider: str) -> None:
+    env = support.environment(provider, library)
+    assert support.run(support.compiled("sources", programs), provider, env=env).stdout == SOURCES
+
+
+def test_threads_call_while_other_objects_are_closed(programs: Path, library: str, provider: str) -> None:
+    env = support.environment(provider, library)
+    assert support.run(support.compiled("closing", programs), provider, "5", env=env).stdout == "closed\n"
