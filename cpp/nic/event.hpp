@@ -32,11 +32,12 @@ class Event {
       tell();
   }
   void enter() noexcept {
-    static const long s_fences = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     interested_.fetch_add(1, std::memory_order_seq_cst);
     // SYNC POINT: a full fence in every thread: a processor may do the load of notify() before the store ahead of it,
     // and a fence there would be on the hot path. Without the system call a wake-up may be a slice late.
-    if (s_fences == 0) (void)::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    const auto membarrier = [](int command) { return ::syscall(SYS_membarrier, command, 0, 0); };
+    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
+      (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   }
   void leave() noexcept { interested_.fetch_sub(1, std::memory_order_seq_cst); }
   [[nodiscard]] uint32_t sequence() const noexcept { return sequence_.load(std::memory_order_acquire); }
