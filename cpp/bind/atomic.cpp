@@ -2,8 +2,6 @@
 //
 // HOT: the calls of one buffer. They parse arguments in place, read buffers without an export if their type allows, and
 // allocate nothing. Benchmark: bench/bench_atomic.py.
-#include <nanobind/stl/pair.h>
-
 #include <array>
 #include <optional>
 

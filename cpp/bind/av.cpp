@@ -1,8 +1,4 @@
 // cpp/bind/av.cpp: address vectors as Python types.
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind/objects.hpp"
 #include "call/av_set.hpp"
 

@@ -2,10 +2,6 @@
 //
 // Python code of the application (a resolver, a monitor's subscribe(), valid() and so on) runs here under the GIL,
 // never under a lock of the cache or inside a memory hook.
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-
 #include "bind/common.hpp"
 #include "mem/maps.hpp"
 

@@ -2,13 +2,10 @@
 //
 // HOT: the methods. They parse arguments in place, copy the contribution into a frame, and allocate nothing.
 // Benchmark: bench/bench_collective.py.
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
+#include "call/collective.hpp"
 #include "bind/collective_args.hpp"
 #include "bind/ep.hpp"
 #include "bind/reduction.hpp"
-#include "call/collective.hpp"
 
 namespace weft::bind {
 

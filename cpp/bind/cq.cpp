@@ -1,7 +1,5 @@
 // cpp/bind/cq.cpp: completion queues as Python types: one type, of Weft's NIC or of a real libfabric
 // (CompletionQueueCore::lib, ofi_cq.cpp).
-#include <nanobind/stl/pair.h>
-
 #include <algorithm>
 #include <tuple>
 

@@ -2,12 +2,6 @@
 #include "bind/ep.hpp"
 #include "nic/queue.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include <array>
 
 namespace weft::bind {

@@ -1,7 +1,4 @@
 // cpp/bind/hmem.cpp: the NIC's methods for device memory.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/tuple.h>
-
 #include "bind/objects.hpp"
 
 namespace weft::bind {

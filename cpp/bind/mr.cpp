@@ -1,8 +1,4 @@
 // cpp/bind/mr.cpp: memory regions and their slices as Python types.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 
 #include "bind/held.hpp"

@@ -1,9 +1,4 @@
 // cpp/bind/nic.cpp: the NIC and its allocations as Python types.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind/objects.hpp"
 #include "mem/huge_pages.hpp"
 

@@ -7,9 +7,6 @@
 // it; under the other models no call does.
 #pragma once
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
 #include <algorithm>
 #include <array>
 #include <deque>

@@ -2,8 +2,6 @@
 //
 // HOT: take. It asks the library once, and finds the operation of each entry by the address of its context.
 // Benchmark: bench/bench_ofi.py.
-#include <nanobind/stl/tuple.h>
-
 #include <algorithm>
 #include <array>
 

@@ -1,8 +1,6 @@
 // cpp/bind/ofi_ep.cpp: endpoints of a real libfabric as Python objects; the table of their data-path methods.
 #include "bind/ofi_ep.hpp"
 
-#include <nanobind/stl/tuple.h>
-
 #include "bind/signatures.hpp"
 #include "bind/wait.hpp"
 

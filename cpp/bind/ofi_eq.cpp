@@ -1,7 +1,4 @@
 // cpp/bind/ofi_eq.cpp: event queues of a real libfabric.
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-
 #include "bind/ofi_queue.hpp"
 
 namespace weft::bind {

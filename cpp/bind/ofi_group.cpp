@@ -12,9 +12,6 @@
 // - a broadcast's root is a place in the set, not a fi_addr.
 #include "bind/ofi_group.hpp"
 
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind/collective_args.hpp"
 #include "bind/ofi_ep.hpp"
 #include "bind/reduction.hpp"

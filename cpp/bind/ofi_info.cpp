@@ -1,7 +1,4 @@
 // cpp/bind/ofi_info.cpp: struct fi_info of a real libfabric, and what Python makes of its fields.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/vector.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <limits>

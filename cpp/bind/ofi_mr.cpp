@@ -1,7 +1,4 @@
 // cpp/bind/ofi_mr.cpp: memory regions of a real libfabric.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
-
 #include "bind/ofi.hpp"
 
 namespace weft::bind {

@@ -1,8 +1,4 @@
 // cpp/bind/ofi_objects.cpp: fabrics, domains, address vectors and passive endpoints of a real libfabric.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 #include <time.h>
 
 #include <array>

@@ -1,9 +1,4 @@
 // cpp/bind/rules.cpp: the rules of calls, which a provider's policy passes to its endpoints.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bind/objects.hpp"
 #include "bind/tables.hpp"
 

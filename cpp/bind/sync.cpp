@@ -210,6 +210,10 @@ std::byte* scratch() {
   return memory.get();
 }
 
+PyObject* record_of(const Call& call) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out), static_cast<Py_ssize_t>(call.length));
+}
+
 // A record of another type comes from memory that another process has overwritten.
 PyObject* load(uint64_t type, const nb::object& bytes) {
   if (type == kBytes) return nb::object(bytes).release().ptr();
@@ -274,8 +278,7 @@ PyObject* queue_get(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyO
     if (sync::step(c->object, call, c->box->host->world()) == Outcome::done) [[likely]] {
       c->tell();
       // Read from a bytes object: `out` is the thread's scratch memory, which code run by loads() may use.
-      nb::object bytes = nb::steal(
-          PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out), static_cast<Py_ssize_t>(call.length)));
+      nb::object bytes = nb::steal(record_of(call));
       if (!bytes.is_valid()) return nullptr;
       deed.note_item(call.value3, std::move(bytes));
       found = deliver(deed);
@@ -384,19 +387,12 @@ PyObject* sync_wait_for(PyObject* self, PyObject* (&a)[5]) {
       }
       PyObject* payload = nullptr;
       if (outcome == Outcome::done && gets && !given) {
-        if (room.is_valid() && static_cast<uint64_t>(PyBytes_GET_SIZE(room.ptr())) == call.length) {
-          payload = room.release().ptr();
-        } else {
-          payload =
-              PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out), static_cast<Py_ssize_t>(call.length));
-        }
+        const bool fits = room.is_valid() && static_cast<uint64_t>(PyBytes_GET_SIZE(room.ptr())) == call.length;
+        payload = fits ? room.release().ptr() : record_of(call);
         if (payload == nullptr) return nullptr;
       }
       if (outcome == Outcome::done && gets && deed != nullptr) {
-        deed->note_item(call.value3, payload != nullptr
-                                         ? nb::borrow(payload)
-                                         : nb::steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(call.out),
-                                                                               static_cast<Py_ssize_t>(call.length))));
+        deed->note_item(call.value3, payload != nullptr ? nb::borrow(payload) : nb::steal(record_of(call)));
         if (PyErr_Occurred()) PyErr_Clear();
       }
       if (outcome == Outcome::done && gets) call.value = call.length;

@@ -1,12 +1,6 @@
 // cpp/bind/takes.cpp: see takes.hpp.
 #include "bind/takes.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <utility>
 

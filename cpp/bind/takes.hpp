@@ -1,8 +1,6 @@
 // cpp/bind/takes.hpp: what regions take of their provider (call/quota.hpp), with the Python objects behind it.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <unordered_map>
 
 #include "call/quota.hpp"

@@ -1,8 +1,4 @@
 // cpp/bind/tcp.cpp: the tcp link of a NIC, and addresses of other hosts.
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include <cstring>
 
 #include "bind/common.hpp"

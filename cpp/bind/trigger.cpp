@@ -1,6 +1,4 @@
 // cpp/bind/trigger.cpp: deferred work as Python functions: fi_control with FI_QUEUE_WORK and its like, fi_trigger(3).
-#include <nanobind/stl/optional.h>
-
 #include "bind/atomic_args.hpp"
 #include "bind/deferred.hpp"
 #include "mem/ledger.hpp"

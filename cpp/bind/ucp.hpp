@@ -4,9 +4,6 @@
 // All code here runs under the GIL, except long copies and sleeping.
 #pragma once
 
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/unique_ptr.h>
-
 #include <array>
 
 #include "bind/common.hpp"

@@ -218,15 +218,7 @@ void register_ucp_endpoint(Module& m) {
   rkey.def<"__init__(ep, key, dest, address, length, bias, symmetric)">(
           [](UcpRkey* self, nb::handle_t<UcpEp> ep, uint64_t key, uint64_t dest, uint64_t address, uint64_t length,
              uint64_t bias, bool symmetric) {
-            new (self) UcpRkey();
-            self->ep = nb::inst_ptr<UcpEp>(ep);
-            self->owner = nb::borrow(ep);
-            self->key = key;
-            self->dest = dest;
-            self->address = address;
-            self->length = length;
-            self->bias = bias;
-            self->symmetric = symmetric;
+            new (self) UcpRkey{{nb::inst_ptr<UcpEp>(ep), key, dest, address, length, bias, symmetric}, nb::borrow(ep)};
           })
       .def_ro<"key">(&UcpRkey::key)
       .def_ro<"dest">(&UcpRkey::dest)

@@ -1,8 +1,6 @@
 // cpp/bind/window.cpp: pointers to a peer's memory mapped in this process, for ucp_rkey_ptr and imported handles.
 #include "nic/window.hpp"
 
-#include <nanobind/stl/unique_ptr.h>
-
 #include "bind/common.hpp"
 #include "mem/lease.hpp"
 
