@@ -176,6 +176,17 @@ BOOST_AUTO_TEST_CASE(poller_does_not_sleep_while_another_queue_of_the_process_ha
   BOOST_TEST(sleeps() < before + 3);
 }
 
+BOOST_AUTO_TEST_CASE(poller_serves_posters_until_nothing_has_been_posted_for_a_while) {
+  weft::host::PollPacer poller;
+  BOOST_TEST(!poller.serves_posters(0));
+  BOOST_TEST(poller.serves_posters(1));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  bool serves = true;
+  while (serves && std::chrono::steady_clock::now() < deadline) serves = poller.serves_posters(1);
+  BOOST_TEST(!serves);
+  BOOST_TEST(poller.serves_posters(2));
+}
+
 BOOST_AUTO_TEST_CASE(counter_that_changes_is_a_find) {
   weft::host::PollPacer poller;
   uint64_t value = 0;

@@ -40,6 +40,8 @@ PER_PROCESS: dict[str, str] = {
     "nic::g_serials": "tells traces apart in t_known_by, also one at the address of an earlier one",
     "nic::t_known_by": "the trace that knows this thread",
     "nic::t_number": "this thread's number in that trace",
+    # a program's threads post for all NICs
+    "nic::t_posts": "this thread has posted an operation",
     # a library is loaded once
     "ofi::g_library": "the real libfabric",
     "ofi::g_loaded": "whether it is loaded",
