@@ -9,7 +9,7 @@
 #include "pair.h"
 
 #define ROUNDS 200
-#define POLLS 4096 /* of a round: a quarter of what the provider makes between two yields at most */
+#define POLLS 2048 /* of a round: an eighth of what the provider makes between two yields at most */
 
 static char memory[64];
 static uint64_t key;
@@ -43,7 +43,7 @@ static const char* yields_in_many_rounds(int beside_a_poster) {
     polls = 0;
     with += yields != 0;
   }
-  return with > ROUNDS / 8 ? "yields" : "does not yield";
+  return with > ROUNDS / 16 ? "yields" : "does not yield";
 }
 
 static void* poller(void* unused) {
