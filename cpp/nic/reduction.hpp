@@ -66,8 +66,20 @@ inline constexpr uint8_t kReduceStatusLast = 11;
 /// prov_errno of the error entry (fi_cxi_ext.h FI_CXI_ERRNO_RED_*); 0 where the status completes successfully.
 [[nodiscard]] constexpr int reduce_prov_errno(ReduceStatus status) noexcept {
   if (completes(status)) return 0;
-  const bool named = status >= ReduceStatus::int_overflow && status <= ReduceStatus::rdma_data;
-  return named && status != ReduceStatus::tx_failure ? 1020 + static_cast<int>(status) : 1032;
+  switch (status) {
+    case ReduceStatus::int_overflow:
+      return 1026;
+    case ReduceStatus::contributions:
+      return 1027;
+    case ReduceStatus::mismatch:
+      return 1028;
+    case ReduceStatus::rdma_failure:
+      return 1030;
+    case ReduceStatus::rdma_data:
+      return 1031;
+    default:
+      return 1032;
+  }
 }
 
 /// Numbers of operators that only collectives have (fi_cxi_ext.h enum cxip_coll_op). The present header has no numbers

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -29,7 +28,7 @@ YIELDS = "int yields; int sched_yield(void) { ++yields; return 0; }"
 @pytest.fixture(scope="module")
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library for LD_PRELOAD that counts yields."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
     out = tmp_path_factory.mktemp("yields") / "libyields.so"
