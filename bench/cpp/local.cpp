@@ -340,7 +340,7 @@ void bench_units() {
   atomic("float16 sum", AtomicOp::sum, Datatype::float16, false);
   atomic("int128 sum, fetch (cmpxchg16b)", AtomicOp::sum, Datatype::int128, true);
   atomic("int128 read", AtomicOp::atomic_read, Datatype::int128, true);
-  const auto with_ring = [&](const char* name, size_t length, bool doorbell) {
+  const auto with_ring = [&](const char* name, size_t length) {
     constexpr uint32_t kSlots = 64;
     void* memory = std::aligned_alloc(64, ring_bytes(kSlots));
     const std::span<std::byte> span(static_cast<std::byte*>(memory), ring_bytes(kSlots));
@@ -353,17 +353,15 @@ void bench_units() {
         [&] {
           const Claim claim = producer.try_claim();
           std::memcpy(claim.payload().data(), payload, length);
-          producer.publish(claim, length);
-          if (doorbell && producer.needs_doorbell()) std::abort();
+          if (producer.publish(claim, length)) std::abort();
           if (consumer.poll(message) != PollStatus::message) std::abort();
         },
         21);
     add({std::string("ring: ") + name, "ns", t.median, t.p99, "lock add", lock.median, {}, true});
     std::free(memory);
   };
-  with_ring("push + pop, 32 bytes", 32, false);
-  with_ring("push + pop, 240 bytes", 240, false);
-  with_ring("push + doorbell check + pop, 32 bytes", 32, true);
+  with_ring("push + pop, 32 bytes", 32);
+  with_ring("push + pop, 240 bytes", 240);
 }
 
 }  // namespace weft::bench

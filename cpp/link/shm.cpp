@@ -78,8 +78,7 @@ Status ShmLink::submit(Peer& base, wire::Frame& frame, std::span<const std::byte
     }
   }
   const size_t used = sizeof(wire::Frame) + (staged ? 0 : payload.size());
-  peer.producer->publish(slot, used);
-  if (peer.producer->needs_doorbell()) ring_doorbell(peer.socket_fd);
+  if (peer.producer->publish(slot, used)) ring_doorbell(peer.socket_fd);
   return Status::ok;
 }
 
@@ -91,7 +90,7 @@ Status ShmLink::submit_brief(Peer& base, const wire::Brief& brief, const std::by
   const Guard lock(peer.submit_lock);  // as in submit()
   if (peer.dead()) return Status::peer_gone;
   assert(brief.rest <= wire::kBriefRestMax && "a brief fits in a slot");
-  const ring::Claim slot = peer.producer->try_claim_briefly();
+  const ring::Claim slot = peer.producer->try_claim();
   if (!slot) return Status::again;
   std::byte* const out = slot.payload().data();
   std::memcpy(out, &brief, sizeof(brief));
@@ -100,7 +99,7 @@ Status ShmLink::submit_brief(Peer& base, const wire::Brief& brief, const std::by
   } else {
     std::memcpy(out + sizeof(brief), rest, brief.rest);
   }
-  if (peer.producer->publish_and_ask(slot, sizeof(brief) + brief.rest, kBriefSlot)) ring_doorbell(peer.socket_fd);
+  if (peer.producer->publish(slot, sizeof(brief) + brief.rest, kBriefSlot)) ring_doorbell(peer.socket_fd);
   return Status::ok;
 }
 

@@ -20,12 +20,11 @@
 // its position (`head_hint`) only while it has holes: from the position a producer that finds a slot still claimed from
 // the lap before learns whether that slot is a hole, to be skipped, or the ring is full.
 //
-// Two short cuts for latency. A producer with a short message (try_claim_briefly, publish_and_ask) moves the tail
-// behind the publication, so that the move is also the fence before the doorbell. The consumer frees the slots that it
-// took at the head in batches: when it finds no message, so that the stores, to lines that producers' cores hold, do
-// not delay a message that has arrived; at the latest when a sixteenth of the ring waits to be freed. Until a batch is
-// freed, producers see its slots as full. Only producers do, because every step that looks at more than the head, or
-// publishes the position, frees the batch first.
+// Two short cuts for latency. A producer moves the tail behind the publication, so that the move is also the fence
+// before the doorbell. The consumer frees the slots that it took at the head in batches: when it finds no message, so
+// that the stores, to lines that producers' cores hold, do not delay a message that has arrived; at the latest when a
+// sixteenth of the ring waits to be freed. Until a batch is freed, producers see its slots as full. Only producers do,
+// because every step that looks at more than the head, or publishes the position, frees the batch first.
 #pragma once
 
 #include <atomic>
@@ -136,10 +135,11 @@ class MpscProducer {
   [[nodiscard]] static std::optional<MpscProducer> attach(std::span<std::byte> memory, uint32_t slot_count,
                                                           uint16_t id) noexcept;
 
-  /// The next free slot, or an empty Claim: the ring is full (or so contended that it is worth yielding).
-  // HOT: no syscall, no allocation, no lock. Touches the tail's line and the slot's first line: one CAS on each.
+  /// The next free slot, or an empty Claim: the ring is full (or so contended that it is worth yielding). publish()
+  /// moves the tail; until then other producers find the tail one behind and move it themselves.
+  // HOT: no syscall, no allocation, no lock. Reads the tail's line, and one CAS on the slot's first line.
   [[nodiscard]] Claim try_claim() noexcept {
-    uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
+    const uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
     detail::Slot& slot = slots_[ticket & mask_];
     const uint64_t lap = (ticket >> shift_) & detail::kLapMask;
     uint64_t expected = detail::make_state(lap, 0, detail::Phase::free);
@@ -147,82 +147,48 @@ class MpscProducer {
     // SYNC POINT: acquire pairs with the consumer's release of FREE: its reads of the old payload are over.
     if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
         [[likely]] {
-      // The tail is a hint. A failed exchange means that another producer has moved it.
-      // SYNC POINT: release: a thread that sees the tail behind this ticket sees the claim (audit).
-      header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
-      return {&slot, claimed};
-    }
-    return try_claim_slow();
-  }
-
-  /// The same, for a message that publish_and_ask() publishes within nanoseconds: that call moves the tail. Until then
-  /// other producers find the tail one behind and move it themselves.
-  // HOT: as try_claim, without the access to the tail's line behind the claim.
-  [[nodiscard]] Claim try_claim_briefly() noexcept {
-    const uint64_t ticket = header_->tail.load(std::memory_order_relaxed);
-    detail::Slot& slot = slots_[ticket & mask_];
-    const uint64_t lap = (ticket >> shift_) & detail::kLapMask;
-    uint64_t expected = detail::make_state(lap, 0, detail::Phase::free);
-    const uint64_t claimed = detail::make_state(lap, id_, detail::Phase::claimed);
-    // SYNC POINT: as in try_claim.
-    if (slot.state.compare_exchange_strong(expected, claimed, std::memory_order_acquire, std::memory_order_relaxed))
-        [[likely]] {
       return {&slot, claimed, ticket};
     }
     return try_claim_slow();
   }
 
-  /// publish() for a claim of try_claim_briefly(), and needs_doorbell().
+  /// Makes the message visible. `length` <= 240 bytes of the payload count. The Claim is used up. True: the consumer
+  /// has to be woken (eventfd, futex); exactly one of the producers that publish after an arm() gets true.
   // HOT: a release store to the slot's first line, one locked exchange on the tail's line, one load of `armed`. The
   // exchange is also the fence between the store and the load.
-  [[nodiscard]] bool publish_and_ask(const Claim& claim, size_t length, uint32_t kind) noexcept {
-    publish(claim, length, kind);
-    uint64_t ticket = claim.ticket_;
-#if defined(__x86_64__) && !defined(WEFT_RING_NO_FENCES)
-    // SYNC POINT: as in needs_doorbell(): a locked instruction, successful or not, is a full barrier on this processor.
-    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_seq_cst, std::memory_order_seq_cst);
-    if (header_->armed.load(std::memory_order_seq_cst) == 0) [[likely]]
-      return false;
-    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
-#else
-    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
-    return needs_doorbell();
-#endif
-  }
-
-  /// Makes the message visible. `length` <= 240 bytes of the payload count. The Claim is used up.
-  // HOT: one release store to the slot's first line. No producer writes that line until the consumer frees the slot.
-  void publish(const Claim& claim, size_t length, uint32_t kind = 0) noexcept {
+  bool publish(const Claim& claim, size_t length, uint32_t kind = 0) noexcept {
     assert(claim && detail::phase_of(claim.claimed_) == detail::Phase::claimed && "a claim that was made");
     claim.slot_->length = static_cast<uint32_t>(length);
     claim.slot_->kind = kind;
     // SYNC POINT: payload, length and kind are visible to a consumer that sees FULL with acquire. CLAIMED -> FULL is
     // + 1.
     claim.slot_->state.store(claim.claimed_ + 1, std::memory_order_release);
+    // The tail is a hint. A failed exchange means that another producer has moved it.
+    // SYNC POINT: release: a thread that sees the tail behind this ticket sees the claim (audit).
+    uint64_t ticket = claim.ticket_;
+#if defined(WEFT_RING_NO_FENCES)
+    // The thread sanitizer does not model fences. The exchange alone is also correct (the two exchanges on `armed`
+    // are totally ordered), but it would move the line between producers at every message.
+    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_release, std::memory_order_relaxed);
+    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
+#else
+    // SYNC POINT: either this load sees armed = 1, or the consumer's check after arm() sees our FULL: publish, fence,
+    // load here; exchange, fence, check there (Dekker). On x86-64 a locked instruction, successful or not, is the
+    // fence.
+    header_->tail.compare_exchange_strong(ticket, ticket + 1, std::memory_order_seq_cst, std::memory_order_seq_cst);
+#if !defined(__x86_64__)
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+    if (header_->armed.load(std::memory_order_seq_cst) == 0) [[likely]]
+      return false;
+    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
+#endif
   }
 
   /// Gives the slot back: the consumer skips it and reports no message.
   void abandon(const Claim& claim) noexcept {
     assert(claim && "a claim that was made");
     claim.slot_->state.store(claim.claimed_ + 2, std::memory_order_release);
-  }
-
-  /// After publish: must the consumer be woken (eventfd, futex)? Exactly one of the producers that publish after an
-  /// arm() gets true. The fence costs more than the rest of the push: publish a burst of messages, then ask once.
-  // HOT: one full fence, one load of a line that is written only when the consumer goes to sleep.
-  [[nodiscard]] bool needs_doorbell() noexcept {
-#if defined(WEFT_RING_NO_FENCES)
-    // The thread sanitizer does not model fences. The exchange alone is also correct (the two exchanges on `armed`
-    // are totally ordered), but it would move the line between producers at every message.
-    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
-#else
-    // SYNC POINT: either this load sees armed = 1, or the consumer's check after arm() sees our FULL: publish, fence,
-    // load here; exchange, fence, check there (Dekker).
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (header_->armed.load(std::memory_order_relaxed) == 0) [[likely]]
-      return false;
-    return header_->armed.exchange(0, std::memory_order_seq_cst) != 0;
-#endif
   }
 
   /// The consumer sleeps, or is about to: the next message has to wake it.

@@ -139,8 +139,8 @@ class RawPeer {
     auto claim = producer->try_claim();
     if (!claim) return;
     std::memcpy(claim.payload().data(), bytes.data(), bytes.size());
-    producer->publish(claim, bytes.size(), kind);
-    if (producer->needs_doorbell()) (void)!::send(fd_.get(), "", wire::kDoorbellBytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (producer->publish(claim, bytes.size(), kind))
+      (void)!::send(fd_.get(), "", wire::kDoorbellBytes, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   const bool is_private;

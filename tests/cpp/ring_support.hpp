@@ -59,19 +59,12 @@ inline size_t length_of(uint64_t sequence) {
   return 8 + sequence * 37 % (kPayloadBytes - 7);
 }
 
-inline bool push(MpscProducer& producer, uint64_t sequence) {
+/// *rings: the consumer has to be woken.
+inline bool push(MpscProducer& producer, uint64_t sequence, bool* rings = nullptr) {
   const Claim claim = producer.try_claim();
   if (!claim) return false;
   fill(claim, sequence, length_of(sequence));
-  producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
-  return true;
-}
-/// The same by the calls for short messages. *rings: the consumer has to be woken.
-inline bool push_briefly(MpscProducer& producer, uint64_t sequence, bool* rings = nullptr) {
-  const Claim claim = producer.try_claim_briefly();
-  if (!claim) return false;
-  fill(claim, sequence, length_of(sequence));
-  const bool asked = producer.publish_and_ask(claim, length_of(sequence), static_cast<uint32_t>(sequence));
+  const bool asked = producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
   if (rings != nullptr) *rings = asked;
   return true;
 }

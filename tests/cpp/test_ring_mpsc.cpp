@@ -301,44 +301,36 @@ BOOST_AUTO_TEST_CASE(test_ring_all_slots_claimed_by_the_dead) {
 // --------------------------------------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(test_ring_doorbell_is_asked_for_once) {
-  Ring ring(4);
+  Ring ring(8);
   auto first = ring.producer(1), second = ring.producer(2);
-  BOOST_REQUIRE(push(first, 0));
-  BOOST_TEST(!first.needs_doorbell());
+  uint64_t sequence = 0;
+  const auto rings = [&](MpscProducer& producer) {
+    bool asked = false;
+    BOOST_REQUIRE(push(producer, sequence++, &asked));
+    return asked;
+  };
+  BOOST_TEST(!rings(first));
   ring.consumer.arm();
   BOOST_TEST(!ring.consumer.empty());  // so the consumer does not sleep
-  BOOST_TEST(first.needs_doorbell());
-  BOOST_TEST(!second.needs_doorbell());
+  BOOST_TEST(rings(first));
+  BOOST_TEST(!rings(second));
   ring.consumer.arm();
   ring.consumer.disarm();
-  BOOST_TEST(!second.needs_doorbell());
+  BOOST_TEST(!rings(second));
+  for (uint64_t i = 0; i < sequence; ++i) expect(ring.consumer, i < 2 ? 1 : 2, i);
 }
 
-BOOST_AUTO_TEST_CASE(test_ring_brief_publish_asks_for_the_doorbell_itself) {
-  Ring ring(4);
-  auto producer = ring.producer(1);
-  bool rings = true;
-  BOOST_REQUIRE(push_briefly(producer, 0, &rings));
-  BOOST_TEST(!rings);
-  ring.consumer.arm();
-  BOOST_REQUIRE(push_briefly(producer, 1, &rings));
-  BOOST_TEST(rings);
-  BOOST_REQUIRE(push_briefly(producer, 2, &rings));
-  BOOST_TEST(!rings);
-  for (uint64_t i = 0; i < 3; ++i) expect(ring.consumer, 1, i);
-}
-
-BOOST_AUTO_TEST_CASE(test_ring_dead_brief_producer_stops_nobody) {
+BOOST_AUTO_TEST_CASE(test_ring_producer_that_dies_before_it_moves_the_tail_stops_nobody) {
   Ring ring(8);
   auto dead = ring.producer(1), live = ring.producer(2);
-  (void)dead.try_claim_briefly();  // the producer dies here: the tail is behind its claim
+  (void)dead.try_claim();  // the producer dies here: the tail is behind its claim
   for (uint64_t i = 0; i < 5; ++i) {
-    BOOST_REQUIRE(i % 2 == 0 ? push(live, i) : push_briefly(live, i));
+    BOOST_REQUIRE(push(live, i));
     expect(ring.consumer, 2, i);
   }
   BOOST_TEST(ring.consumer.producers_dead(only(1)) == 1U);
   for (uint64_t i = 5; i < 30; ++i) {
-    BOOST_REQUIRE(push_briefly(live, i));
+    BOOST_REQUIRE(push(live, i));
     expect(ring.consumer, 2, i);
   }
   BOOST_TEST((ring.consumer.audit() == PollStatus::empty));
@@ -408,8 +400,7 @@ BOOST_AUTO_TEST_CASE(test_ring_sleeping_consumer_is_always_woken) {
   std::thread thread([&, producer = ring.producer(1)]() mutable {
     for (uint64_t i = 0; i < kCount; ++i) {
       bool rings = false;
-      while (!(i % 2 == 0 ? push(producer, i) : push_briefly(producer, i, &rings))) std::this_thread::yield();
-      if (i % 2 == 0) rings = producer.needs_doorbell();
+      while (!push(producer, i, &rings)) std::this_thread::yield();
       if (rings && write(bell[1], "x", 1) != 1) ++unrung;
     }
   });
@@ -546,8 +537,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_scribbling_never_escapes) {
           ring.header().head_hint.store(random() % 2 != 0 ? random() : random() % 64);
           break;
         case 3:
-          if (const Claim claim = random() % 2 != 0 ? other.try_claim() : other.try_claim_briefly())
-            open.push_back(claim);
+          if (const Claim claim = other.try_claim()) open.push_back(claim);
           break;
         case 4:
           if (!open.empty()) {
@@ -609,7 +599,7 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
       State& state = it->second;
       const unsigned action = static_cast<unsigned>(random() % 16);
       if (action < 6) {
-        if (const Claim claim = random() % 2 != 0 ? state.producer.try_claim() : state.producer.try_claim_briefly()) {
+        if (const Claim claim = state.producer.try_claim()) {
           fill(claim, state.next, length_of(state.next));
           state.open.emplace_back(claim, state.next);
           state.sent.push_back(state.next++);
@@ -620,10 +610,8 @@ BOOST_AUTO_TEST_CASE(test_ring_random_interleavings_keep_order_and_lose_nothing)
         if (random() % 5 == 0) {
           state.producer.abandon(claim);
           std::erase(state.sent, sequence);
-        } else if (random() % 2 != 0) {
-          state.producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
         } else {
-          (void)state.producer.publish_and_ask(claim, length_of(sequence), static_cast<uint32_t>(sequence));
+          state.producer.publish(claim, length_of(sequence), static_cast<uint32_t>(sequence));
         }
         state.open.erase(state.open.begin() + which);
       } else if (action == 10 && random() % 4 == 0) {  // death: open claims are lost, the other messages arrive

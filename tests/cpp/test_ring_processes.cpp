@@ -28,18 +28,14 @@ BOOST_AUTO_TEST_CASE(test_ring_four_threads_keep_their_order) {
         auto producer = ring.producer(id);
         for (uint64_t i = 0; i < kCount; ++i) {
           while (true) {
-            const Claim claim = i % 2 == 0 ? producer.try_claim() : producer.try_claim_briefly();
+            const Claim claim = producer.try_claim();
             if (!claim) {
               std::this_thread::yield();
               continue;
             }
             if (i % 97 == 0) std::this_thread::yield();  // holes
             fill(claim, i, length_of(i));
-            if (i % 3 != 0) {
-              producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
-            } else {
-              (void)producer.publish_and_ask(claim, length_of(i), static_cast<uint32_t>(i));
-            }
+            producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
             break;
           }
         }
@@ -70,19 +66,14 @@ BOOST_AUTO_TEST_CASE(test_ring_four_threads_keep_their_order) {
 [[noreturn]] void produce_for_ever(std::span<std::byte> memory, uint32_t slot_count, uint16_t id) {
   auto producer = *MpscProducer::attach(memory, slot_count, id);
   for (uint64_t i = 0;; ++i) {
-    const auto next = [&] { return i % 2 == 0 ? producer.try_claim() : producer.try_claim_briefly(); };
-    Claim claim = next();
+    Claim claim = producer.try_claim();
     while (!claim) {
       sched_yield();
-      claim = next();
+      claim = producer.try_claim();
     }
     fill(claim, i, length_of(i));
     if (i % 3 == 0) sched_yield();  // most kills happen between claim and publish
-    if (i % 2 == 0) {
-      producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
-    } else {
-      (void)producer.publish_and_ask(claim, length_of(i), static_cast<uint32_t>(i));
-    }
+    producer.publish(claim, length_of(i), static_cast<uint32_t>(i));
   }
 }
 
