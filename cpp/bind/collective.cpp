@@ -53,24 +53,6 @@ bool open_and_usable(EndpointCore* core, const char* method) {
   return !core->ep->closed() || refuse(core, method, Refusal::closed, 0, 0);
 }
 
-const char* state_of(nic::Group::State state) {
-  switch (state) {
-    case nic::Group::State::queued:
-      return "queued";
-    case nic::Group::State::gathering:
-      return "gathering";
-    case nic::Group::State::agreed:
-      return "agreed";
-    case nic::Group::State::joined:
-      return "joined";
-    case nic::Group::State::broken:
-      return "broken";
-    case nic::Group::State::closed:
-      break;
-  }
-  return "closed";
-}
-
 using call::CollectiveFault;
 using call::CollectiveKind;
 
@@ -162,7 +144,8 @@ PyObject* broadcast(PyObject* self, const char* method, const CollectiveArgs& a)
 }
 
 // rooted: fi_reduce, whose result only the root receives.
-PyObject* reduce(PyObject* self, const char* method, bool rooted, const CollectiveArgs& a) {
+template <bool rooted>
+PyObject* reduction(PyObject* self, const char* method, const CollectiveArgs& a) {
   EndpointCore* core = self_of(self);
   call::Collective c;
   c.kind = rooted ? CollectiveKind::reduce : CollectiveKind::allreduce;
@@ -195,15 +178,10 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Collecti
   }
   return post(core, method, c, c.receives ? &result : nullptr, a.context);
 }
+constexpr auto reduce = reduction<true>, allreduce = reduction<false>;
 
 }  // namespace
 
-static PyObject* reduce(PyObject* self, const char* method, const CollectiveArgs& a) {
-  return reduce(self, method, true, a);
-}
-static PyObject* allreduce(PyObject* self, const char* method, const CollectiveArgs& a) {
-  return reduce(self, method, false, a);
-}
 #define WEFT_COLLECTIVE(name, kind, params, doc) \
   WEFT_METHOD(ep_##name, CollectiveArgs, #name, params, kind(self, M::kName, a))
 #include "bind/calls.inl"
@@ -253,7 +231,7 @@ void register_collective(Module& m) {
       .def<"look(self) -> dict[str, Any]">([](const GroupCore& g) {
         const auto l = g.group->look();
         nb::dict d;
-        d["state"] = state_of(l.state);
+        d["state"] = name_of(l.state);
         d["number"] = l.number;
         d["multicast"] = l.multicast == nic::Group::kMulticastNone ? nb::none() : nb::object(nb::int_(l.multicast));
         WEFT_PUT(d, l, root, error);

@@ -265,7 +265,8 @@ PyObject* broadcast(PyObject* self, const char* method, const CollectiveArgs& c)
 }
 
 // rooted: fi_reduce, whose result only the root receives.
-PyObject* reduce(PyObject* self, const char* method, bool rooted, const CollectiveArgs& c) {
+template <bool rooted>
+PyObject* reduction(PyObject* self, const char* method, const CollectiveArgs& c) {
   OfiEp* ep = ofi_ep_of(self, method);
   Buf buf, result;
   void *desc = nullptr, *result_desc = nullptr;
@@ -310,15 +311,10 @@ PyObject* reduce(PyObject* self, const char* method, bool rooted, const Collecti
                     type, number, flags, context);
   });
 }
+constexpr auto reduce = reduction<true>, allreduce = reduction<false>;
 
 }  // namespace
 
-static PyObject* reduce(PyObject* self, const char* method, const CollectiveArgs& a) {
-  return reduce(self, method, true, a);
-}
-static PyObject* allreduce(PyObject* self, const char* method, const CollectiveArgs& a) {
-  return reduce(self, method, false, a);
-}
 #define WEFT_COLLECTIVE(name, kind, params, doc) \
   WEFT_METHOD(ofi_##name, CollectiveArgs, #name, params, kind(self, M::kName, a))
 #include "bind/calls.inl"

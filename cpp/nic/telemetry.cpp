@@ -5,42 +5,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/status.hpp"
 
 namespace weft::nic {
-
-const char* telemetry_name(Telemetry what) noexcept {
-  switch (what) {
-    case Telemetry::hrp_ack:
-      return "HNI_HRP_ACK";
-    case Telemetry::cpu_fetch_amo:
-      return "IXE_DMAWR_CPU_FTCH_AMO_REQS";
-    case Telemetry::flush:
-      return "IXE_DMAWR_FLUSH_REQS";
-    case Telemetry::restricted_pkt:
-      return "IXE_RX_PTL_RESTRICTED_PKT";
-    case Telemetry::unrestricted_pkt:
-      return "IXE_RX_PTL_UNRESTRICTED_PKT";
-    case Telemetry::entry_hit:
-      return "LPE_PLEC_HITS";
-    case Telemetry::success:
-      return "LPE_SUCCESS_CNTR";
-    case Telemetry::hrp_response:
-      return "PCT_HRP_RESPONSES_RECEIVED";
-    case Telemetry::sent_tc0:
-    case Telemetry::sent_tc1:
-    case Telemetry::sent_tc2:
-    case Telemetry::sent_tc3:
-    case Telemetry::sent_tc4:
-      break;
-  }
-  static constexpr std::array<const char*, kTclassCount> kSent = {"HNI_PKTS_SENT_BY_TC_0", "HNI_PKTS_SENT_BY_TC_1",
-                                                                  "HNI_PKTS_SENT_BY_TC_2", "HNI_PKTS_SENT_BY_TC_3",
-                                                                  "HNI_PKTS_SENT_BY_TC_4"};
-  return kSent[word_of(what) - 1];
-}
 
 uint64_t TelemetryPage::total(Telemetry what) const noexcept {
   uint64_t sum = shared.word(what).load(std::memory_order_relaxed);

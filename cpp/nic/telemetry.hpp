@@ -24,21 +24,22 @@
 
 namespace weft::nic {
 
-enum class Telemetry : uint8_t {
-  hrp_ack,           // HNI_HRP_ACK: High Rate Puts that the fabric acknowledged; at the initiator
-  cpu_fetch_amo,     // IXE_DMAWR_CPU_FTCH_AMO_REQS: atomics sent over PCIe
-  flush,             // IXE_DMAWR_FLUSH_REQS: flushes for delivery complete
-  restricted_pkt,    // IXE_RX_PTL_RESTRICTED_PKT: packets of the low-overhead format
-  unrestricted_pkt,  // IXE_RX_PTL_UNRESTRICTED_PKT: the other packets
-  entry_hit,         // LPE_PLEC_HITS: operations that found their list entry in the cache
-  success,           // LPE_SUCCESS_CNTR: operations that found their list entry
-  sent_tc0,          // HNI_PKTS_SENT_BY_TC_0 ... _4: packets by traffic class, at the initiator
-  sent_tc1,
-  sent_tc2,
-  sent_tc3,
-  sent_tc4,
-  hrp_response,  // PCT_HRP_RESPONSES_RECEIVED: responses to High Rate Puts, each to one or several; at the initiator
-};
+// The text is the name that the hardware gives the counter.
+#define WEFT_TELEMETRY(X)                                                                            \
+  X(hrp_ack, 0, "HNI_HRP_ACK")                          /* acknowledged High Rate Puts; initiator */ \
+  X(cpu_fetch_amo, 1, "IXE_DMAWR_CPU_FTCH_AMO_REQS")    /* atomics sent over PCIe */                 \
+  X(flush, 2, "IXE_DMAWR_FLUSH_REQS")                   /* flushes for delivery complete */          \
+  X(restricted_pkt, 3, "IXE_RX_PTL_RESTRICTED_PKT")     /* packets of the low-overhead format */     \
+  X(unrestricted_pkt, 4, "IXE_RX_PTL_UNRESTRICTED_PKT") /* the other packets */                      \
+  X(entry_hit, 5, "LPE_PLEC_HITS")                      /* list entries that were in the cache */    \
+  X(success, 6, "LPE_SUCCESS_CNTR")                     /* list entries that were found */           \
+  X(sent_tc0, 7, "HNI_PKTS_SENT_BY_TC_0")               /* packets by traffic class; initiator */    \
+  X(sent_tc1, 8, "HNI_PKTS_SENT_BY_TC_1")                                                            \
+  X(sent_tc2, 9, "HNI_PKTS_SENT_BY_TC_2")                                                            \
+  X(sent_tc3, 10, "HNI_PKTS_SENT_BY_TC_3")                                                           \
+  X(sent_tc4, 11, "HNI_PKTS_SENT_BY_TC_4")                                                           \
+  X(hrp_response, 12, "PCT_HRP_RESPONSES_RECEIVED") /* each to one or several High Rate Puts; initiator */
+WEFT_ENUM(Telemetry, uint8_t, WEFT_TELEMETRY, "The hardware's counters that the NIC keeps.");
 constexpr size_t kTclassCount = 5;
 constexpr size_t kTelemetryCount = static_cast<size_t>(Telemetry::hrp_response) + 1;
 constexpr bool at_initiator(Telemetry what) noexcept {
@@ -48,7 +49,9 @@ constexpr size_t word_of(Telemetry what) noexcept {
   const auto i = static_cast<size_t>(what);
   return what >= Telemetry::sent_tc0 ? i - static_cast<size_t>(Telemetry::sent_tc0) + 1 : i;
 }
-const char* telemetry_name(Telemetry what) noexcept;
+constexpr const char* telemetry_name(Telemetry what) noexcept {
+  return kTelemetryChoices[static_cast<size_t>(what)].text;
+}
 
 constexpr uint64_t kPacketBytes = 2048;  // payload of one packet
 constexpr uint64_t packets_of(uint64_t bytes) noexcept {
