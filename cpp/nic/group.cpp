@@ -105,7 +105,8 @@ void Group::begin() {
 
 void Group::build(uint8_t number, const Tree& tree) {
   Tier& tier = tiers_[number];
-  tier.edges.reserve(tree.children.size() + 1);
+  const bool equals = number == 1 && exchanges_;
+  tier.edges.reserve(equals ? count_ : tree.children.size() + 1);
   for (const uint32_t child : tree.children) {
     Edge& e = tier.edges.emplace_back();
     e.member = child;
@@ -116,6 +117,15 @@ void Group::build(uint8_t number, const Tree& tree) {
   if (config_.member != 0) {
     tier.edges.emplace_back().member = tree.parent;
     tier.parent = &tier.edges.back();
+  }
+  if (equals && config_.member != 0) {  // the tree is a star around member 0
+    for (uint32_t other = 1; other < count_; ++other) {
+      if (other == config_.member) continue;
+      Edge& e = tier.edges.emplace_back();
+      e.member = other;
+      e.equal = true;
+      ++tier.equals;
+    }
   }
   for (Edge& e : tier.edges) {
     const wire::EpAddress& a = config_.members[e.member];
@@ -157,15 +167,16 @@ void Group::adopt(uint8_t tier, Edge& e) {
   call(tier, e);
 }
 
-// To a child: say `up`. To the parent: call me, or tell me that the join has failed before.
+// To a child: say `up`. To the parent: call me, or tell me that the join has failed before. To an equal: I have found
+// you; call me, if I have not heard of you.
 void Group::call(uint8_t tier, const Edge& e) {
-  send(e, tier, ReduceWhat::call, {.value = own_number(), .sequence = e.child ? attempt_ : 0});
+  send(e, tier, ReduceWhat::call, {.value = own_number(), .sequence = e.child || e.heard ? attempt_ : 0});
 }
 
 // If all members below have joined: tells the parent, or, as the root, ends the round.
 void Group::say(uint8_t number) {
   Tier& tier = tiers_[number];
-  if (!joining() || tier.heard != tier.children) return;
+  if (!joining() || tier.heard != tier.children + tier.equals) return;
   if (number == 1 && state_ != State::agreed) return;
   if (tier.parent != nullptr) {
     if (tier.said || tier.asked == 0 || !tier.parent->peer) return;
@@ -186,6 +197,8 @@ void Group::all_gathered(uint64_t number, uint32_t radix, uint32_t block) {
   config_.radix = std::clamp(radix, 1u, kGroupRadixMax);
   config_.block = std::clamp(block, 1u, count_);
   state_ = State::agreed;
+  exchanges_ = count_ == 2 || (count_ <= kExchangeMax && config_.block == count_ && config_.radix + 1 >= count_);
+  if (exchanges_) contributions_.resize(size_t{2 * kReductionsMax} * count_);
   for (const Edge& e : tiers_[0].edges) {
     if (e.child) {
       send(e, 0, ReduceWhat::welcome, {.value = number_, .sequence = config_.radix, .block = config_.block});
@@ -210,6 +223,9 @@ void Group::end_join(uint64_t value, uint16_t error) {
   }
   state_ = State::joined;
   report(false);
+  for (Edge& e : tiers_[1].edges) {
+    if (e.ended != Status::ok) lose(e.ended, e.member, &e);
+  }
 }
 
 // Every member ends the join with this error.
@@ -254,16 +270,30 @@ void Group::lose(Status status, uint32_t member, const Edge* teller, bool quiet)
         e.peer = e.caller;
         e.known = true;
       }
-      if (e.peer && &e != teller) send(e, tier, ReduceWhat::lost, {.value = member}, {}, broken_);
+      // Members that exchange wait for each other's word.
+      if (e.peer && (&e != teller || exchanges_)) send(e, tier, ReduceWhat::lost, {.value = member}, {}, broken_);
     }
   }
-  fail_reductions(quiet ? Status::canceled : broken_);
+  if (exchanges_ && !was_joining && !quiet) {
+    settle();
+  } else {
+    fail_reductions(quiet ? Status::canceled : broken_);
+  }
   if (was_joining && !quiet) report(false);
   Groups& groups = *ep_->groups();
   if (was_gathering) {
     groups.remember_untold(*this);
     groups.start_queued();
   }
+}
+
+// Exchange: nothing more comes of a member, which has said so, or is lost. While the group is being joined, member 0
+// decides what becomes of the join.
+void Group::end(Edge& e, Status status, uint32_t member) noexcept {
+  if (e.ended == Status::ok) e.ended = status == Status::ok ? Status::protocol : status;
+  if (e.equal && joining()) return;
+  lose(status, member, &e);
+  settle();
 }
 
 std::string Group::describe_loss() const {
@@ -298,6 +328,7 @@ void Group::close() noexcept {
 void Group::leave() noexcept {
   // Also if all reductions have completed: later ones of the neighbours would wait for ever.
   lose(joining() ? Status::canceled : Status::closed, config_.member, nullptr, true);
+  fail_reductions(Status::canceled);  // of a broken group
   for (Tier& tier : tiers_) tier = {};
   state_ = State::closed;
 }
@@ -316,9 +347,13 @@ void Group::on_route(const Route& route, Status status) {
 }
 
 void Group::on_peer_down(const link::Peer& peer) {
-  for (const Tier& tier : tiers_) {
-    for (const Edge& e : tier.edges) {
+  for (Tier& tier : tiers_) {
+    for (Edge& e : tier.edges) {
       if (e.peer.get() != &peer && e.in != peer.number) continue;
+      if (exchanges_ && &tier == &tiers_[1]) {
+        end(e, peer.down_status(), e.member);  // several members may be in the process
+        continue;
+      }
       lose(peer.down_status(), e.member);
       return;
     }
@@ -391,13 +426,14 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
   const bool of_parent = e == tier.parent;
   switch (what) {
     case ReduceWhat::part:
-      if (state_ == State::joined && body.tier == 1 && (e->child || count_ == 2)) [[likely]] {
+      // Of an equal it may come before member 0's word that the join has ended.
+      if (body.tier == 1 && (exchanges_ || (e->child && state_ == State::joined))) [[likely]] {
         on_part(*e, frame, payload);
         return;
       }
       break;
     case ReduceWhat::result:
-      if (state_ == State::joined && body.tier == 1 && of_parent && count_ != 2) [[likely]] {
+      if (state_ == State::joined && body.tier == 1 && of_parent && !exchanges_) [[likely]] {
         on_result(frame, payload);
         return;
       }
@@ -406,8 +442,13 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
     case ReduceWhat::call:
       if (!joining()) return;
       if (what == ReduceWhat::call) {
+        if (e->equal && !e->heard) {
+          e->heard = true;
+          ++tier.heard;
+          say(body.tier);
+        }
         if (!of_parent) {
-          call(body.tier, *e);
+          if (!e->equal || body.sequence == 0) call(body.tier, *e);
           return;
         }
         tier.asked = body.sequence;
@@ -430,9 +471,12 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
       if (state_ != State::agreed || body.tier != 1 || !of_parent || !tier.said) break;
       end_join(body.value, body.error);
       return;
-    case ReduceWhat::lost:
-      lose(static_cast<Status>(frame.status), body.value < count_ ? static_cast<uint32_t>(body.value) : e->member, e);
+    case ReduceWhat::lost: {
+      const uint32_t member = body.value < count_ ? static_cast<uint32_t>(body.value) : e->member;
+      const auto status = static_cast<Status>(frame.status);
+      body.tier == 1 && exchanges_ ? end(*e, status, member) : lose(status, member, e);
       return;
+    }
     case ReduceWhat::gone:
       if (!joining() || e->fresh) {
         lose(Status::no_endpoint, e->member, e);
@@ -443,223 +487,6 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
       return;
   }
   ++ignored_;
-}
-
-// ---- the groups of an endpoint -------------------------------------------------------------------------------------
-
-void Groups::add(const std::shared_ptr<Group>& group) {
-  domain_->assert_held();
-  groups_.push_back(group);
-  std::erase_if(untold_,
-                [&](const Untold& u) { return u.key == group->config_.key && u.member == group->config_.member; });
-  start_queued();
-}
-
-// A join begins: the members that have called already may not call again.
-void Groups::take_callers(Group& group) {
-  domain_->assert_held();
-  std::erase_if(callers_, [&](const Caller& c) {
-    if (c.body.group != group.config_.key || c.body.to != group.config_.member) return false;
-    auto peer = c.peer.lock();
-    if (!peer) return true;
-    for (Group::Edge& e : group.tiers_[0].edges) {
-      // Another set may have the same key.
-      if (e.member != c.body.from || group.config_.members[e.member].pid != c.pid || e.route->address.vni != c.vni)
-        continue;
-      group.note_caller(e, std::move(peer), c.body, c.pid);
-      return true;
-    }
-    return false;
-  });
-}
-
-// Begins each join in the queue, except joins behind an unfinished join of the same set and member.
-void Groups::start_queued() noexcept {
-  domain_->assert_held();
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    const std::shared_ptr<Group> g = groups_[i];
-    if (g->state_ != Group::State::queued) continue;
-    const bool waits = std::ranges::any_of(groups_, [&](const auto& other) {
-      return other->state_ == Group::State::gathering && other->config_.key == g->config_.key &&
-             other->config_.member == g->config_.member;
-    });
-    if (waits) continue;
-    try {
-      g->begin();
-    } catch (const std::exception&) {
-      g->lose(Status::no_memory, g->config_.member);
-    }
-  }
-}
-
-std::shared_ptr<Group> Groups::find(uint64_t address) const noexcept {
-  domain_->assert_held();
-  for (const auto& g : groups_) {
-    if (g->address_ == address) return g;
-  }
-  return nullptr;
-}
-
-void Groups::remove(Group* group) noexcept {
-  domain_->assert_held();
-  std::erase_if(groups_, [&](const auto& g) { return g.get() == group; });
-  start_queued();
-}
-
-// HOT. Lines: those of the group, its edges, a slot.
-void Groups::on_frame(link::Peer& peer, const wire::Frame& frame, std::span<const std::byte> payload) noexcept {
-  domain_->assert_held();
-  const wire::Reduce& body = frame.reduce;
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    Group& g = *groups_[i];
-    if (g.config_.member != body.to || g.state_ == Group::State::queued || g.state_ == Group::State::broken) continue;
-    if (body.tier == 0 ? g.config_.key != body.group : g.number_ != body.group || !g.has_number()) continue;
-    // The next join of a set may begin when all have joined, and news of a loss ends both.
-    const bool lost = body.what == static_cast<uint8_t>(ReduceWhat::lost);
-    if (body.tier == 0 && !lost && g.state_ != Group::State::gathering) continue;
-    Group::Edge* const edge = g.edge_of(peer, frame);
-    if (edge == nullptr) {
-      if (g.state_ == Group::State::joined) ++g.ignored_;
-      continue;  // another set may have the same key
-    }
-    try {
-      g.on_frame(*edge, frame, payload);  // ends no group: only calls of the application do
-    } catch (const std::exception&) {
-      g.lose(Status::no_memory, g.config_.member);
-    }
-    // A set whose member is lost: every join of the set ends.
-    if (body.tier != 0 || !lost) return;
-  }
-  const auto what = static_cast<ReduceWhat>(body.what);
-  if (body.tier != 0 || (what != ReduceWhat::up && what != ReduceWhat::call)) return;
-  if (tell_untold(peer, frame)) return;
-  // Of a join that this endpoint has not begun. Should the endpoint close instead, the caller has to know.
-  const bool begun = std::ranges::any_of(groups_, [&](const auto& g) {
-    const bool waits = g->state_ == Group::State::queued || g->state_ == Group::State::gathering;
-    return waits && g->config_.key == body.group && g->config_.member == body.to;
-  });
-  const bool noted = std::ranges::any_of(callers_, [&](const Caller& c) {
-    return c.body.group == body.group && c.body.from == body.from && c.body.to == body.to;
-  });
-  if (begun || noted) return;
-  try {
-    if (callers_.size() >= kCallersMax) callers_.erase(callers_.begin());
-    callers_.push_back({peer.weak_from_this(), body, frame.source.pid, frame.source.vni});
-  } catch (const std::bad_alloc&) {  // without a note
-  }
-}
-
-// Members that have sent nothing may not have joined yet: they drop this notice, and learn of the loss as they join.
-void Groups::remember_untold(const Group& group) noexcept {
-  domain_->assert_held();
-  for (const Group::Edge& e : group.tiers_[0].edges) {
-    if (e.known || untold_.size() >= kUntoldMax) continue;
-    try {
-      untold_.push_back({group.config_.key, group.config_.member, e.member, group.lost_,
-                         group.config_.members[e.member].pid, e.route->address.vni, group.broken_});
-    } catch (const std::bad_alloc&) {
-      return;
-    }
-  }
-}
-
-// Tells a joining member that its neighbour's join has failed before.
-bool Groups::tell_untold(link::Peer& peer, const wire::Frame& frame) noexcept {
-  domain_->assert_held();
-  const wire::Reduce& body = frame.reduce;
-  const auto it = std::ranges::find_if(untold_, [&](const Untold& u) {
-    return u.key == body.group && u.member == body.to && u.neighbour == body.from && u.pid == frame.source.pid &&
-           u.vni == frame.source.vni;
-  });
-  if (it == untold_.end()) return false;
-  tell_lost(peer.shared_from_this(), body, frame.source.vni, it->status, it->lost);
-  untold_.erase(it);
-  return true;
-}
-
-// Answers `up` and `call` of a member that this endpoint has not found itself.
-void Groups::tell_lost(const std::shared_ptr<link::Peer>& peer, const wire::Reduce& said, uint16_t vni, Status status,
-                       uint32_t lost) noexcept {
-  wire::Frame f;
-  f.kind = wire::FrameKind::reduce;
-  f.status = static_cast<int32_t>(status);
-  f.ep_index = static_cast<uint32_t>(said.value >> 32);
-  f.ep_generation = static_cast<uint32_t>(said.value);
-  f.source = {ep_->address().nic, ep_->address().pid, vni, 0};
-  f.reduce = {};
-  f.reduce.group = said.group;
-  f.reduce.value = lost;
-  f.reduce.from = said.to;
-  f.reduce.to = said.from;
-  f.reduce.what = static_cast<uint8_t>(ReduceWhat::lost);
-  domain_->nic()->send_notice(peer, f, {});
-}
-
-void Groups::on_route(const Route& route, Status status) noexcept {
-  domain_->assert_held();
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    const std::shared_ptr<Group> g = groups_[i];
-    try {
-      if (g->joining()) g->on_route(route, status);
-    } catch (const std::exception&) {
-      g->lose(Status::no_memory, g->config_.member);
-    }
-  }
-}
-
-void Groups::on_peer_down(const link::Peer& peer) noexcept {
-  domain_->assert_held();
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    const std::shared_ptr<Group> g = groups_[i];
-    g->on_peer_down(peer);
-  }
-}
-
-void Domain::tell_groups(const Route& route, Status status) noexcept {
-  for (size_t i = 0; i < groups_.size(); ++i) groups_[i]->on_route(route, status);
-}
-
-std::shared_ptr<Group> Endpoint::group(uint64_t address) const noexcept {
-  const DomainLock guard(domain_);
-  return groups_ ? groups_->find(address) : nullptr;
-}
-
-void Groups::close_all() noexcept {
-  domain_->assert_held();
-  const auto all = std::exchange(groups_, {});
-  for (const auto& g : all) g->leave();
-  for (const Caller& c : std::exchange(callers_, {})) {
-    if (const auto peer = c.peer.lock()) tell_lost(peer, c.body, c.vni, Status::no_endpoint, c.body.to);
-  }
-  domain_->remove_groups(this);
-}
-
-// A frame of a collective group.
-void Nic::on_reduce(const std::shared_ptr<link::Peer>& peer, const wire::Frame& frame,
-                    std::span<const std::byte> payload) noexcept {
-  progress_mutex_.assert_held();
-  if (Endpoint* const ep = live_ep(frame); ep != nullptr) {
-    const DomainLock guard(ep->domain());
-    if (!ep->closed()) {
-      try {
-        ep->make_groups().on_frame(*peer, frame, payload);
-      } catch (const std::bad_alloc&) {
-        hang_up(peer, Status::no_memory);
-      }
-      return;
-    }
-  }
-  const auto what = static_cast<ReduceWhat>(frame.reduce.what);
-  if (what != ReduceWhat::up && what != ReduceWhat::call) return;
-  wire::Frame f = frame;
-  f.ep_index = static_cast<uint32_t>(frame.reduce.value >> 32);
-  f.ep_generation = static_cast<uint32_t>(frame.reduce.value);
-  f.status = static_cast<int32_t>(Status::no_endpoint);
-  std::swap(f.reduce.from, f.reduce.to);
-  f.reduce.what = static_cast<uint8_t>(ReduceWhat::gone);
-  f.payload_length = 0;
-  f.where = wire::PayloadWhere::none;
-  send_notice(peer, f, {});
 }
 
 }  // namespace weft::nic

@@ -1,7 +1,7 @@
 // cpp/nic/group.hpp: a collective group: members that reduce their data together, arranged as a tree.
 //
-// Contributions go up the tree and the result comes down, one frame a hop (wire::Reduce), each sent without an answer;
-// two members exchange their contributions.
+// Contributions go up the tree and the result comes down, one frame a hop (wire::Reduce), each sent without an answer.
+// Up to four members of a block need no tree: each sends its contribution to all others.
 // Whichever thread makes progress combines them, so no application code runs. A member has eight slots: eight
 // reductions may be under way, and since every member starts the same sequence, a frame names its reduction by number.
 //
@@ -11,8 +11,9 @@
 // lies or floods costs nothing but time.
 //
 // A member that is lost (its process or endpoint ended, or it left) ends the group: its neighbours notice, and tell
-// theirs. Every reduction that has completed anywhere completes everywhere, because a result is passed on before the
-// news of a loss. The domain's lock guards everything here. Design: docs/design/collectives.md.
+// theirs. Every reduction that has completed anywhere completes everywhere: a result is passed on before the news of a
+// loss, and members that exchange wait for what the others have sent. Only a process that ends between two of its sends
+// may part them. The domain's lock guards everything here. Design: docs/design/collectives.md.
 // Source: fi_collective(3); fi_cxi(7) "Collectives (accelerated)".
 #pragma once
 
@@ -38,6 +39,7 @@ class Groups;
 
 constexpr uint32_t kReductionsMax = 8;  // fi_cxi(7): concurrent reductions of a group
 constexpr uint32_t kGroupRadixMax = 64;
+constexpr uint32_t kExchangeMax = 4;  // members
 
 // The neighbours of one member in the tree over members 0 to count - 1, whose root is 0. The members of a block, which
 // follow each other, hang below the block's first: only these first members have neighbours in other blocks.
@@ -78,10 +80,18 @@ struct ReduceArgs {
 
 enum class ReduceRefusal : uint8_t { none, closed, not_joined, all_busy, cq_full };
 
+#define WEFT_GROUP_STATES(X)                                   \
+  X(queued, 0, "an earlier join of the same set is under way") \
+  X(gathering, 1, "waits for members")                         \
+  X(agreed, 2, "all have joined; the join has not ended yet")  \
+  X(joined, 3, "reductions are made")                          \
+  X(broken, 4, "a member is lost, or the join has failed")     \
+  X(closed, 5, "by the application")
+WEFT_ENUM(GroupState, uint8_t, WEFT_GROUP_STATES, "The states of a member's group.");
+
 class Group {
  public:
-  // queued: an earlier join of the same set is under way. gathering: waits for members. agreed: all have joined.
-  enum class State : uint8_t { queued, gathering, agreed, joined, broken, closed };
+  using State = GroupState;
   static constexpr size_t kCookiesMax = 4;
   static constexpr uint16_t kMulticastNone = 0xffff;
 
@@ -115,27 +125,27 @@ class Group {
   friend class Groups;
   struct Edge {  // to a neighbour
     uint32_t member = 0;
-    bool child = false;
-    bool fresh = false;  // resolved by this join
-    bool heard = false;  // child: it has joined, and all below it
-    bool known = false;  // a frame of it has arrived
+    bool child = false, equal = false;  // equal: another member that exchanges, neither child nor parent
+    bool fresh = false;                 // resolved by this join
+    bool heard = false;                 // child: it has joined, and all below it; equal: it has found this member
+    bool known = false;                 // a frame of it has arrived
     std::shared_ptr<Route> route;
     std::shared_ptr<link::Peer> peer;    // null: being resolved
     std::shared_ptr<link::Peer> caller;  // meanwhile: says that it is the neighbour
     uint64_t in = 0;                     // the number of the peer from which its frames come; 0: none came
     uint32_t ep_index = 0, ep_generation = 0;
-    uint32_t next = 0;  // child, or the other of two members: the next reduction to hear of
+    uint32_t next = 0;          // child, or a member that exchanges: the next reduction to hear of
+    Status ended = Status::ok;  // exchange: why nothing more comes of this member
   };
   struct Tier {
     std::vector<Edge> edges;
     Edge* parent = nullptr;  // null: this member is the root
-    uint32_t children = 0, heard = 0, below = 1;
+    uint32_t children = 0, equals = 0, heard = 0, below = 1;
     uint32_t asked = 0;  // the parent's attempt; 0: it has not called
     bool said = false;
   };
   struct Slot {
     Partial partial;
-    Partial other;  // of two members: the other's contribution
     ReduceOp op{};
     uint8_t cookie_count = 0;
     bool wants = false;
@@ -163,6 +173,8 @@ class Group {
   void on_part(Edge& edge, const wire::Frame& frame, std::span<const std::byte> payload);
   void on_result(const wire::Frame& frame, std::span<const std::byte> payload);
   void exchange();
+  void settle();
+  void end(Edge& edge, Status status, uint32_t member) noexcept;
   void advance();
   void finish(const Partial& partial);
   void complete(Slot& slot, const Partial& partial);
@@ -180,8 +192,16 @@ class Group {
   void report(bool agreed) noexcept;
   [[nodiscard]] std::string describe_loss() const;
   [[nodiscard]] uint64_t own_number() const noexcept;
-  [[nodiscard]] bool has_number() const noexcept { return state_ == State::agreed || state_ == State::joined; }
+  [[nodiscard]] bool has_number() const noexcept { return state_ >= State::agreed && state_ <= State::broken; }
   [[nodiscard]] bool joining() const noexcept { return state_ == State::gathering || state_ == State::agreed; }
+  // False: no frame means anything to the group. A broken group may wait for contributions that are on their way.
+  [[nodiscard]] bool listens() const noexcept {
+    return state_ != State::queued && (state_ != State::broken || done_ != posted_);
+  }
+  // Of a member to a reduction. A member may be ahead by eight, and by another eight of those that a third has not met.
+  Partial& contribution_of(uint32_t member, uint32_t sequence) noexcept {
+    return contributions_[size_t{sequence % (2 * kReductionsMax)} * count_ + member];
+  }
   Slot& slot_of(uint32_t sequence) noexcept { return slots_[sequence % kReductionsMax]; }
 
   Endpoint* ep_;
@@ -195,6 +215,8 @@ class Group {
   std::array<Tier, 2> tiers_;
   uint32_t posted_ = 0, sent_ = 0, done_ = 0;
   std::array<Slot, kReductionsMax> slots_{};
+  bool exchanges_ = false;
+  std::vector<Partial> contributions_;  // exchange: what has come of the others
   uint16_t multicast_ = kMulticastNone, join_error_ = 0;
   uint32_t mcast_root_ = 0;
   bool supplied_ = false;

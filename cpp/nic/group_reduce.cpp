@@ -1,5 +1,6 @@
 // cpp/nic/group_reduce.cpp: the reductions of a collective group: contributions up the tree, results down. See
 // group.hpp.
+#include <algorithm>
 #include <cstring>
 
 #include "mem/guard.hpp"
@@ -62,7 +63,7 @@ ReduceRefusal Group::post(const ReduceArgs& args) noexcept {
   slot.wants = wants;
   slot.cookie_count = static_cast<uint8_t>(std::min(args.cookies.size(), kCookiesMax));
   std::copy_n(args.cookies.begin(), slot.cookie_count, slot.cookies.begin());
-  if (slot.heard == 0 || count_ == 2) {
+  if (slot.heard == 0) {
     slot.partial = args.mine;
   } else {
     combine(slot.partial, args.mine);
@@ -72,35 +73,39 @@ ReduceRefusal Group::post(const ReduceArgs& args) noexcept {
   return ReduceRefusal::none;
 }
 
-// Two members: each sends its contribution to the other, and both combine the two, in the order of the members. This
-// takes the time of one message, a tree the time of two. A member sends its own contribution before it completes, so a
-// reduction that completes here completes there too.
+// Each member sends its contribution to all others, and all combine them in the order of the members. This takes the
+// time of one message, a tree the time of two; and on one core one turn of each member, a tree two of the root. A
+// member sends its own contribution before it completes, so a reduction that completes here completes everywhere.
 void Group::exchange() {
-  const Edge& other = tiers_[1].edges.front();
   for (; state_ == State::joined && sent_ != posted_; ++sent_) {
-    send(other, 1, ReduceWhat::part, {.sequence = sent_}, bytes_of(slot_of(sent_).partial));
-  }
-  while (state_ == State::joined && done_ != sent_ && slot_of(done_).heard != 0) {
-    Slot& slot = slot_of(done_);
-    Partial partial = slot.partial;
-    if (!check(slot.other)) {
-      partial.status = std::max(partial.status, ReduceStatus::mismatch);
-    } else if (config_.member == 0) {
-      combine(partial, slot.other);
-    } else {
-      partial = slot.other;
-      combine(partial, slot.partial);
+    for (const Edge& e : tiers_[1].edges) {
+      send(e, 1, ReduceWhat::part, {.sequence = sent_}, bytes_of(slot_of(sent_).partial));
     }
-    if (partial.contributions != 2) partial.status = std::max(partial.status, ReduceStatus::contributions);
+  }
+  const auto has_sent = [&](const Edge& e) { return e.next != done_; };
+  while (done_ != sent_ && std::ranges::all_of(tiers_[1].edges, has_sent)) {
+    Slot& slot = slot_of(done_);
+    Partial partial;
+    for (uint32_t member = 0; member < count_; ++member) {
+      combine(partial, member == config_.member ? slot.partial : contribution_of(member, done_));
+    }
+    if (partial.contributions != count_) partial.status = std::max(partial.status, ReduceStatus::contributions);
     complete(slot, partial);
     slot = {};
     ++done_;
   }
 }
 
+// Exchange: what can be completed is completed; what a member will not contribute to any more, fails.
+void Group::settle() {
+  exchange();
+  const auto has_ended = [&](const Edge& e) { return e.ended != Status::ok && e.next == done_; };
+  if (state_ == State::broken && std::ranges::any_of(tiers_[1].edges, has_ended)) fail_reductions(broken_);
+}
+
 // Passes on every reduction to which this member and all below it have contributed.
 void Group::advance() {
-  if (count_ == 2) return exchange();
+  if (exchanges_) return exchange();
   const Tier& tier = tiers_[1];
   while (state_ == State::joined && sent_ != posted_) {
     Slot& slot = slot_of(sent_);
@@ -120,18 +125,20 @@ void Group::advance() {
 void Group::on_part(Edge& edge, const wire::Frame& frame, std::span<const std::byte> payload) {
   const uint32_t sequence = frame.reduce.sequence;
   // A neighbour contributes to one reduction after the other, and to none before the one eight earlier is complete.
-  if (sequence != edge.next || sequence - done_ >= kReductionsMax || payload.size() != sizeof(Partial)) {
+  const uint32_t ahead = exchanges_ ? 2 * kReductionsMax : kReductionsMax;
+  if (sequence != edge.next || sequence - done_ >= ahead || payload.size() != sizeof(Partial) ||
+      edge.ended != Status::ok) {
     ++ignored_;
     return;
   }
   ++edge.next;
-  Slot& slot = slot_of(sequence);
-  ++slot.heard;
-  if (count_ == 2) {
-    std::memcpy(static_cast<void*>(&slot.other), payload.data(), sizeof(slot.other));
-    exchange();
+  if (exchanges_) {
+    std::memcpy(static_cast<void*>(&contribution_of(edge.member, sequence)), payload.data(), sizeof(Partial));
+    settle();
     return;
   }
+  Slot& slot = slot_of(sequence);
+  ++slot.heard;
   Partial part;
   std::memcpy(static_cast<void*>(&part), payload.data(), sizeof(part));
   combine(slot.partial, part);

@@ -129,10 +129,10 @@ struct Reduce {
 // up, call, part: `value` is the sender's endpoint, slot in the upper half, generation in the lower.
 enum class ReduceWhat : uint8_t {
   up = 1,       // the sender and the members below have joined; sequence: that of the parent's call
-  call = 2,     // the sender has joined. To a child: say `up`. To the parent: call me. sequence: the sender's attempt
+  call = 2,     // the sender has joined. To a child: say `up`. To others: call me. sequence: the sender's attempt, or 0
   welcome = 3,  // tier 0, downwards: all members have joined; value: the group's number
   joined = 4,   // tier 1, downwards: the join has ended; value: the multicast address, and its root's number << 32
-  part = 5,     // upwards: contributions
+  part = 5,     // upwards, or to every other member: contributions
   result = 6,   // downwards
   lost = 7,     // the member `value` is gone: the group is at its end. Frame::status says why
   gone = 8,     // no such endpoint: answers up and call

@@ -16,7 +16,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kHelloMagic = 0x54464557;  // "WEFT"
-constexpr uint16_t kHelloVersion = 9;
+constexpr uint16_t kHelloVersion = 10;
 constexpr size_t kDoorbellBytes = 1;
 
 enum class HelloType : uint8_t {

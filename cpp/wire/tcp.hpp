@@ -30,7 +30,7 @@
 namespace weft::wire {
 
 constexpr uint32_t kTcpMagic = 0x43544657;  // "WFTC"
-constexpr uint16_t kTcpVersion = 7;
+constexpr uint16_t kTcpVersion = 8;
 
 // Limits of a connection; the receiver enforces them.
 constexpr size_t kTcpPayloadMax = size_t{512}

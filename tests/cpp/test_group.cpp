@@ -1,4 +1,5 @@
 // tests/cpp/test_group.cpp: collective groups: trees, joins, reductions, and what happens when members are lost or lie.
+#include <numeric>
 #include <set>
 
 #include "group_support.hpp"
@@ -211,22 +212,24 @@ BOOST_AUTO_TEST_CASE(test_sets_with_the_same_key_do_not_mix) {
 }
 
 BOOST_AUTO_TEST_CASE(test_one_endpoint_may_be_every_member) {
-  Members m(1);
-  std::vector<std::shared_ptr<Group>> ranks;
-  for (uint32_t i = 0; i < 8; ++i) {
-    GroupConfig c;
-    c.members.assign(8, m.sides[0]->ep->address());
-    c.member = i;
-    c.key = 3;
-    c.radix = 2;
-    ranks.push_back(m.sides[0]->ep->join(std::move(c)));
+  for (const uint32_t count : {4u, 8u}) {
+    Members m(1);
+    std::vector<std::shared_ptr<Group>> ranks;
+    for (uint32_t i = 0; i < count; ++i) {
+      GroupConfig c;
+      c.members.assign(count, m.sides[0]->ep->address());
+      c.member = i;
+      c.key = 3;
+      c.radix = count == 8 ? 2 : 16;
+      ranks.push_back(m.sides[0]->ep->join(std::move(c)));
+    }
+    const auto joined = [](const auto& g) { return g->look().state == GroupState::joined; };
+    BOOST_REQUIRE(m.await([&] { return std::ranges::all_of(ranks, joined); }));
+    std::vector<int64_t> out(count);
+    for (uint32_t i = 0; i < count; ++i) BOOST_TEST(ranks[i]->post(sum_of(i, &out[i], i)) == ReduceRefusal::none);
+    for (uint32_t i = 0; i < count; ++i) BOOST_TEST(m.next(0).error == 0);
+    for (const int64_t sum : out) BOOST_TEST(sum == count * (count - 1) / 2);
   }
-  const auto joined = [](const auto& g) { return g->look().state == GroupState::joined; };
-  BOOST_REQUIRE(m.await([&] { return std::ranges::all_of(ranks, joined); }));
-  std::array<int64_t, 8> out{};
-  for (uint32_t i = 0; i < 8; ++i) BOOST_TEST(ranks[i]->post(sum_of(i, &out[i], i)) == ReduceRefusal::none);
-  for (uint32_t i = 0; i < 8; ++i) BOOST_TEST(m.next(0).error == 0);
-  for (const int64_t sum : out) BOOST_TEST(sum == 28);
 }
 
 // ---- failures of reductions ----------------------------------------------------------------------------------------
@@ -245,24 +248,27 @@ BOOST_AUTO_TEST_CASE(test_members_that_call_different_operations_all_get_a_misma
   }
 }
 
-BOOST_AUTO_TEST_CASE(test_two_members_get_the_same_bits) {
+BOOST_AUTO_TEST_CASE(test_all_members_get_the_same_bits) {
   // The sum of two NaN is one of them, and which one depends on the order.
-  for (const bool second_first : {false, true}) {
-    Members m(2);
-    m.join_all();
-    std::array<uint64_t, 2> out{};
-    for (const uint32_t i : second_first ? std::array{1u, 0u} : std::array{0u, 1u}) {
-      const uint64_t nan = 0x7ff8'0000'0000'0001 + i;
-      ReduceArgs a;
-      a.mine = nic::contribution(ReduceOp::float_sum, Datatype::float64, &nan, 1);
-      a.out = &out[i];
-      a.out_bytes = sizeof(uint64_t);
-      BOOST_TEST(m.groups[i]->post(a) == ReduceRefusal::none);
-      m.progress();
-    }
-    for (uint32_t i = 0; i < 2; ++i) (void)m.next(i);
-    BOOST_TEST(out[0] == out[1]);
-    BOOST_TEST(out[0] == 0x7ff8'0000'0000'0001);
+  for (const uint32_t count : {2u, 3u, 4u}) {
+    std::vector<uint32_t> order(count);
+    std::iota(order.begin(), order.end(), 0u);
+    do {
+      Members m(count);
+      m.join_all();
+      std::vector<uint64_t> out(count);
+      for (const uint32_t i : order) {
+        const uint64_t nan = 0x7ff8'0000'0000'0001 + i;
+        ReduceArgs a;
+        a.mine = nic::contribution(ReduceOp::float_sum, Datatype::float64, &nan, 1);
+        a.out = &out[i];
+        a.out_bytes = sizeof(uint64_t);
+        BOOST_TEST(m.groups[i]->post(a) == ReduceRefusal::none);
+        m.progress();
+      }
+      for (uint32_t i = 0; i < count; ++i) (void)m.next(i);
+      for (const uint64_t bits : out) BOOST_TEST(bits == 0x7ff8'0000'0000'0001);
+    } while (std::ranges::next_permutation(order).found);
   }
 }
 
@@ -364,10 +370,10 @@ BOOST_AUTO_TEST_CASE(test_a_member_that_leaves_ends_the_reductions_of_all) {
 BOOST_AUTO_TEST_CASE(test_what_has_completed_anywhere_completes_everywhere) {
   // The first to complete leaves at once.
   for (int round = 0; round < 30; ++round) {
-    const uint32_t count = round % 3 == 0 ? 2 : 6;  // two members exchange their contributions
-    Members m(count, Over::shm);
+    const uint32_t count = std::array{2u, 4u, 6u}[static_cast<size_t>(round) % 3];  // two and four exchange
+    Members m(count, round % 2 == 0 ? Over::shm : Over::strict);
     GroupConfig c;
-    c.radix = 1 + static_cast<uint32_t>(round) % 3;
+    c.radix = count == 4 ? 16 : 1 + static_cast<uint32_t>(round) % 3;
     m.join_all(c);
     for (uint32_t i = 0; i < count; ++i) BOOST_REQUIRE(m.groups[i]->post(barrier()) == ReduceRefusal::none);
     std::vector<bool> ended(count);

@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(test_packet_and_greeting_are_these_bytes) {
   g.encrypt = 1;
   std::array<std::byte, sizeof(g)> bytes;
   wire::emit_greeting(g, bytes);
-  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 7, 0, 1, 0, 3, 2};
+  constexpr std::array<uint8_t, 10> head = {'W', 'F', 'T', 'C', 8, 0, 1, 0, 3, 2};
   BOOST_TEST(std::memcmp(bytes.data(), head.data(), head.size()) == 0);
   constexpr std::array<uint8_t, 12> listen = {4, 0, 0x90, 0x1f, 0, 0, 0, 0, 10, 1, 2, 3};
   BOOST_TEST(std::memcmp(bytes.data() + 64, listen.data(), listen.size()) == 0);
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(test_strangers_are_turned_away_with_a_reason) {
     const auto answer = rogue.hear();
     BOOST_REQUIRE(answer);
     BOOST_TEST((answer->reason == wire::TcpReject::version));
-    expect_dropped(v, rogue, "another version of Weft's tcp protocol (4, this one 7)");
+    expect_dropped(v, rogue, "another version of Weft's tcp protocol (4, this one 8)");
   }
   {
     Rogue rogue(v);
