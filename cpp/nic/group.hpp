@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -200,6 +201,7 @@ class Group {
   }
   // Of a member to a reduction. A member may be ahead by eight, and by another eight of those that a third has not met.
   Partial& contribution_of(uint32_t member, uint32_t sequence) noexcept {
+    assert(exchanges_ && member < count_ && "a member of a group that exchanges");
     return contributions_[size_t{sequence % (2 * kReductionsMax)} * count_ + member];
   }
   Slot& slot_of(uint32_t sequence) noexcept { return slots_[sequence % kReductionsMax]; }
