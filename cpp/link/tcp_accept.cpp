@@ -15,6 +15,9 @@ namespace weft::link {
 
 namespace {
 
+constexpr size_t kAcceptsMax =
+    64;  // per round: a flood of calls must not keep the polling thread from open connections
+
 // True if the limits count the addresses as one caller: an IPv4 address, or an IPv6 /64 network, which one host may
 // own.
 bool same_origin(const wire::HostAddress& a, const wire::HostAddress& b) noexcept {
@@ -32,7 +35,7 @@ void turn_away(int fd) noexcept {
 
 void TcpLink::accept_all() {
   mutex_.assert_held();
-  for (;;) {
+  for (size_t accepted = 0; accepted < kAcceptsMax; ++accepted) {
     sockaddr_storage from;
     socklen_t length = sizeof(from);
     UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -40,9 +43,13 @@ void TcpLink::accept_all() {
       // Out of descriptors. The call would stay queued and wake us again and again: accept it with the spare descriptor
       // and hang up.
       spare_fd_.reset();
-      const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      const bool more = refused.valid();
+      if (more) turn_away(refused.get());
+      refused.reset();  // before the spare descriptor is opened, which has room only then
       spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-      if (!refused.valid()) return;
+      if (!more) return;
+      ++statistics_.refused;
       continue;
     }
     if (!fd.valid()) return;

@@ -74,6 +74,19 @@ struct Caller {
   link::Handshake hand{true, secret(), {{1, 2, 3}, key_of("a nonce"), key_of("a scalar"), {}, 0, false}, 0, {}};
 };
 
+// From the first free number on the process has only `more` descriptors, as long as this object lives.
+struct FewDescriptors {
+  explicit FewDescriptors(rlim_t more) {
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    const int lowest_free = ::dup(0);
+    ::close(lowest_free);
+    const rlimit few{static_cast<rlim_t>(lowest_free) + more, usual.rlim_max};
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  ~FewDescriptors() { (void)::setrlimit(RLIMIT_NOFILE, &usual); }
+  rlimit usual{};
+};
+
 // The outcome of a write from `a` to an endpoint at `there`.
 Completion write_to(Side& a, const wire::HostAddress& there, const std::function<void()>& meanwhile) {
   const uint64_t word = 1, dest = a.av->insert({routes()->number({there, 0}), 5, 0, 0});
@@ -188,21 +201,37 @@ BOOST_AUTO_TEST_CASE(test_callers_leave_the_last_descriptors_to_the_application)
   for (int i = 0; i < 60; ++i) silent.push_back(std::make_unique<Caller>(side));
   Caller late(side);
   late.say_hello();
-  rlimit usual{};
-  BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &usual) == 0);
-  const int lowest_free = ::dup(0);
-  ::close(lowest_free);
-  const rlimit few{static_cast<rlim_t>(lowest_free) + 30, usual.rlim_max};
-  BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const FewDescriptors few(30);
   for (int i = 0; i < 10; ++i) side.progress();
   std::vector<UniqueFd> mine;
   for (int i = 0; i < 8; ++i) mine.emplace_back(::dup(0));
   const bool all = std::ranges::all_of(mine, [](const UniqueFd& fd) { return fd.valid(); });
   mine.clear();
   const bool in = late.go_on();
-  BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &usual) == 0);
   BOOST_TEST(all);
   BOOST_TEST(in);
+}
+
+BOOST_AUTO_TEST_CASE(test_every_caller_is_turned_away_while_no_descriptor_is_left) {
+  const Side side(listening());
+  const Caller first(side), second(side), third(side);
+  const FewDescriptors none(0);
+  for (const Caller* caller : {&first, &second, &third}) {
+    const auto answer = caller->hear();
+    BOOST_TEST((answer && answer->reason == wire::TcpReject::busy));
+  }
+  BOOST_TEST(side.host->tcp().statistics().refused == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(test_flood_of_calls_leaves_time_for_connections_between_its_rounds) {
+  const Side side(listening());
+  std::vector<std::unique_ptr<Caller>> silent;
+  constexpr size_t kBeyond = 100;
+  for (size_t i = 0; i < link::kCallersOfOneMax + kBeyond; ++i) silent.push_back(std::make_unique<Caller>(side));
+  const auto refused = [&] { return side.host->tcp().statistics().refused; };
+  side.progress();
+  BOOST_TEST(refused() == 0U);  // the round has taken no more calls than there is room for
+  BOOST_TEST(poll_until([&] { return refused() == kBeyond; }, [&] { side.progress(); }));
 }
 
 BOOST_AUTO_TEST_CASE(test_peer_that_closed_and_peer_that_died_differ) {
