@@ -24,13 +24,6 @@ bool same_origin(const wire::HostAddress& a, const wire::HostAddress& b) noexcep
   return a.family == b.family && std::memcmp(a.ip.data(), b.ip.data(), a.family == 4 ? 4 : 8) == 0;
 }
 
-void turn_away(int fd) noexcept {
-  wire::Greeting g;
-  g.type = wire::GreetingType::reject;
-  g.reason = wire::TcpReject::busy;
-  (void)send_greeting(fd, g);
-}
-
 }  // namespace
 
 void TcpLink::accept_all() {
@@ -45,7 +38,7 @@ void TcpLink::accept_all() {
       spare_fd_.reset();
       UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       const bool more = refused.valid();
-      if (more) turn_away(refused.get());
+      if (more) turn_away(refused.get(), wire::TcpReject::busy);
       refused.reset();  // before the spare descriptor is opened, which has room only then
       spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
       if (!more) return;
@@ -54,7 +47,7 @@ void TcpLink::accept_all() {
     }
     if (!fd.valid()) return;
     if (!has_room_for(fd, from_sockaddr(from))) {
-      turn_away(fd.get());
+      turn_away(fd.get(), wire::TcpReject::busy);
       note({}, "a call from " + text_of(from_sockaddr(from)) + ": too many callers at once, or too few descriptors");
       ++statistics_.refused;
       continue;
@@ -117,7 +110,7 @@ void TcpLink::hurry_callers(const wire::HostAddress* of) {
     const int fd = pending_.at(id).fd.get();
     std::byte first;
     if (::recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // data has arrived: the polling thread reads it
-    turn_away(fd);
+    turn_away(fd, wire::TcpReject::busy);
     give_up(id, Status::refused, "the caller kept us waiting while other callers came");
   }
 }
@@ -135,7 +128,7 @@ bool TcpLink::evict_silent(const wire::HostAddress* of) {
     const auto it = pending_.find(id);
     if (it == pending_.end()) return true;
     if (it->second.heard) continue;
-    turn_away(it->second.fd.get());
+    turn_away(it->second.fd.get(), wire::TcpReject::busy);
     give_up(id, Status::refused, "too many callers at once, and this one had not greeted");
     return true;
   }

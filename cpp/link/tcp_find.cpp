@@ -22,16 +22,16 @@ std::optional<wire::EpAddress> TcpLink::local_name(const wire::EpAddress& addres
   const auto route = routes_.find(address.nic);
   if (!route) return std::nullopt;
   const wire::EpAddress name{route->nic, address.pid, address.vni, 0};
+  std::optional<wire::HostAddress> bound, known_as;
   {
     const Guard lock(mutex_);
-    if (known_as_ && route->host == *known_as_) return name;
-    if (bound_ && route->host.port == bound_->port && !is_wildcard(*bound_) && route->host == *bound_) return name;
+    bound = bound_;
+    known_as = known_as_;
   }
+  const bool everywhere = bound && is_wildcard(*bound);
+  if (route->host == known_as || (route->host == bound && !everywhere)) return name;
   if (!is_ours(route->host)) return std::nullopt;
-  {
-    const Guard lock(mutex_);
-    if (bound_ && is_wildcard(*bound_) && route->host.port == bound_->port) return name;
-  }
+  if (everywhere && route->host.port == bound->port) return name;
   if (!config_.here_by_shm) return std::nullopt;
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   for (const bool wildcard : {true, false}) {

@@ -187,10 +187,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
   wire::Greeting out;
   const auto crossed = [&] {
     if (!crosses_ours(p)) return false;
-    out = {};
-    out.type = wire::GreetingType::reject;
-    out.reason = wire::TcpReject::crossed;
-    (void)send_greeting(p.fd.get(), out);
+    turn_away(p.fd.get(), wire::TcpReject::crossed);
     give_up(id, Status::again, "both NICs called each other; our connection is used");
     return true;
   };
@@ -204,10 +201,7 @@ void TcpLink::on_greeting(uint64_t id, const wire::Greeting& in) {
       return;
     case Handshake::Step::last:
       if (live_.size() >= kLiveMax) {
-        out = {};
-        out.type = wire::GreetingType::reject;
-        out.reason = wire::TcpReject::busy;
-        (void)send_greeting(p.fd.get(), out);
+        turn_away(p.fd.get(), wire::TcpReject::busy);
         give_up(id, Status::refused, "there are " + std::to_string(kLiveMax) + " connections already");
       } else if (!send_greeting(p.fd.get(), out)) {
         give_up(id, Status::peer_gone, "the other side hung up");

@@ -46,4 +46,12 @@ inline bool send_greeting(int fd, const wire::Greeting& g) noexcept {
   return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes.size());
 }
 
+// Tells a caller why it is refused; its descriptor is closed next.
+inline void turn_away(int fd, wire::TcpReject reason) noexcept {
+  wire::Greeting g;
+  g.type = wire::GreetingType::reject;
+  g.reason = reason;
+  (void)send_greeting(fd, g);
+}
+
 }  // namespace weft::link
