@@ -459,33 +459,25 @@ RegistrationCache::~RegistrationCache() {
 }
 
 void RegistrationCache::set_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor) {
-  check_iface(iface);
-  lock_.lock();
-  std::shared_ptr<Monitor> imported = imported_[iface];
-  lock_.unlock();
-  choose_monitor(iface, std::move(monitor), std::move(imported));
+  replace(&RegistrationCache::own_, iface, std::move(monitor));
 }
 
 void RegistrationCache::import_monitor(uint32_t iface, std::shared_ptr<Monitor> monitor) {
-  check_iface(iface);
-  lock_.lock();
-  std::shared_ptr<Monitor> own = own_[iface];
-  lock_.unlock();
-  choose_monitor(iface, std::move(own), std::move(monitor));
+  replace(&RegistrationCache::imported_, iface, std::move(monitor));
 }
 
-void RegistrationCache::choose_monitor(uint32_t iface, std::shared_ptr<Monitor> own,
-                                       std::shared_ptr<Monitor> imported) {
-  std::shared_ptr<Monitor> chosen = imported != nullptr ? imported : own;
-  const bool checks = chosen != nullptr && chosen->checks_hits();
+void RegistrationCache::replace(Monitors RegistrationCache::* source, uint32_t iface,
+                                std::shared_ptr<Monitor> monitor) {
+  check_iface(iface);
+  std::shared_ptr<Monitor> chosen;
   Garbage garbage;
   {
     const Guard guard(lock_);
-    std::swap(own_[iface], own);  // the old monitors are destroyed outside the lock: they may be Python objects
-    std::swap(imported_[iface], imported);
+    std::swap((this->*source)[iface], monitor);  // the old monitors end outside the lock: they may be Python objects
+    chosen = imported_[iface] != nullptr ? imported_[iface] : own_[iface];
     if (monitors_[iface] != chosen) {
       std::swap(monitors_[iface], chosen);
-      checks_[iface] = checks;
+      checks_[iface] = monitors_[iface] != nullptr && monitors_[iface]->checks_hits();
       counts_.invalidations += invalidate(iface, 0, ~uint64_t{0}, garbage);
     }
   }

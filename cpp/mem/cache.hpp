@@ -206,7 +206,8 @@ class RegistrationCache {
   // These run without the lock:
   void clear_away(Garbage& garbage) noexcept;
   void note(std::string why);
-  void choose_monitor(uint32_t iface, std::shared_ptr<Monitor> own, std::shared_ptr<Monitor> imported);
+  using Monitors = std::array<std::shared_ptr<Monitor>, kIfaceMax>;
+  void replace(Monitors RegistrationCache::* source, uint32_t iface, std::shared_ptr<Monitor> monitor);
   [[nodiscard]] static size_t recent_at(uint64_t address, uint64_t device) noexcept {
     return (address >> 12 ^ address >> 18 ^ device) % kRecent;
   }
@@ -223,9 +224,8 @@ class RegistrationCache {
   Node* free_ GUARDED_BY(lock_) = nullptr;  // list of unused nodes, linked by `left`
   std::vector<std::unique_ptr<Node[]>> nodes_ GUARDED_BY(lock_);
   Miss* misses_under_way_ GUARDED_BY(lock_) = nullptr;
-  std::array<std::shared_ptr<Monitor>, kIfaceMax> monitors_ GUARDED_BY(lock_);  // in force
-  std::array<std::shared_ptr<Monitor>, kIfaceMax> own_ GUARDED_BY(lock_), imported_
-      GUARDED_BY(lock_);  // imported_[i], if set, has precedence over own_[i]
+  Monitors monitors_ GUARDED_BY(lock_);                          // in force
+  Monitors own_ GUARDED_BY(lock_), imported_ GUARDED_BY(lock_);  // imported_[i], if set, has precedence over own_[i]
   std::array<bool, kIfaceMax> enabled_ GUARDED_BY(lock_);
   std::array<bool, kIfaceMax> checks_ GUARDED_BY(lock_){};  // monitors_[i]->checks_hits()
   CacheStatistics counts_ GUARDED_BY(lock_);

@@ -1,4 +1,5 @@
 // tests/cpp/test_mem_cache.cpp: the registration cache: what it finds, what it removes, and when.
+#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <map>
 #include <random>
@@ -230,6 +231,23 @@ BOOST_AUTO_TEST_CASE(test_cache_imported_monitor_has_precedence_until_removed) {
   BOOST_TEST(mine->ranges.empty());
   BOOST_TEST(s.search(kPage, 64).cached());
   BOOST_TEST(s.monitor->ranges.size() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(test_cache_imported_monitor_stays_while_another_thread_sets_the_nics_own) {
+  Stack s;
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    while (!ends) s.cache.set_monitor(1, std::make_shared<FakeMonitor>());
+  });
+  bool stays = true;
+  for (int i = 0; i < 100'000 && stays; ++i) {
+    const auto mine = std::make_shared<FakeMonitor>();
+    s.cache.import_monitor(1, mine);
+    stays = s.cache.monitor(1) == mine;
+  }
+  ends = true;
+  other.join();
+  BOOST_TEST(stays);
 }
 
 BOOST_AUTO_TEST_CASE(test_cache_flush_keeps_held_entries_by_default) {
