@@ -23,7 +23,10 @@ PostResult CmPort::send(const wire::EpAddress& to, CmKind kind, uint64_t connect
   if (listens_) passing = std::make_shared<Flow>(tx_.domain()->route_to(to));
   Flow* const flow = listens_ ? passing.get() : tx_.flow_of(fi_addr);
   if (flow == nullptr) return {Refusal::bad_address};
-  if (kind == CmKind::request) request_ = connection;
+  if (kind == CmKind::request) {
+    request_ = connection;
+    asked_ = fi_addr;
+  }
   Op* op = tx_.make_op(OpKind::cm, *flow, false, 0, 0, 0, data.size(), false);
   op->connect() = {kind, connection};
   op->held.assign(data.begin(), data.end());
@@ -68,8 +71,25 @@ bool CmPort::advance(Op* op) {
   event.what = op.connect().kind;
   event.connection = op.connect().connection;
   event.status = op.status;
-  if (op.status != Status::ok) {
-    const std::string text = explain_safely(tx_, "connection request", {}, route, op.status);
+  tell_explained(std::move(event), route);
+}
+
+void CmPort::on_peer_down(const std::shared_ptr<link::Peer>& peer) noexcept {
+  for (const uint64_t dest : {tx_.dest_of(0), asked_}) {
+    const auto flow = dest < tx_.flows().size() ? tx_.flows()[dest] : nullptr;
+    if (!flow || !flow->route->ready || flow->route->peer != peer) continue;
+    CmEvent event;
+    event.kind = CmKind::lost;
+    event.connection = request_;
+    event.status = peer->down_status();
+    tell_explained(std::move(event), *flow->route);
+    return;
+  }
+}
+
+void CmPort::tell_explained(CmEvent event, const Route& route) noexcept {
+  if (event.status != Status::ok) {
+    const std::string text = explain_safely(tx_, "connection request", {}, route, event.status);
     const auto bytes = std::as_bytes(std::span(text));
     try {
       event.data.assign(bytes.begin(), bytes.end());

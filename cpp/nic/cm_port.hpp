@@ -34,6 +34,8 @@ class CmPort {
   void tell(CmEvent event) noexcept;
   // A peer's message.
   Status take(CmEvent event) noexcept;
+  // A peer is lost: tells the endpoint that is connected to it, or that awaits its answer.
+  void on_peer_down(const std::shared_ptr<link::Peer>& peer) noexcept;
   // The number of the last connection request that the endpoint has sent.
   [[nodiscard]] uint64_t requested() const noexcept { return request_; }
   bool advance(Op* op);
@@ -41,10 +43,13 @@ class CmPort {
   void report(Op& op, const Route& route) noexcept;
 
  private:
+  void tell_explained(CmEvent event, const Route& route) noexcept;  // with the text of a failure
+
   TxPort& tx_;
   std::shared_ptr<CmQueue> queue_;
   bool listens_ = false, takes_requests_ = false;
   uint64_t token_ = 0, request_ = 0;
+  uint64_t asked_ = ~uint64_t{0};  // the fi_addr to which the last request went
 };
 
 }  // namespace weft::nic

@@ -70,6 +70,10 @@ CmNews Connection::take(const CmEvent& m) {
       return CmNews::failed;
     case CmKind::shutdown:
     case CmKind::lost:
+      if (m.kind == CmKind::lost && state_ == CmState::connecting && ours) {  // nobody will answer the request
+        leave(CmState::idle);
+        return CmNews::failed;
+      }
       if (!has_peer || (m.kind == CmKind::shutdown && m.source != *peer_)) return CmNews::none;
       leave(CmState::shut_down);
       return CmNews::ended;

@@ -13,11 +13,11 @@ namespace weft::nic {
 
 class Endpoint;
 
-#define WEFT_CM_NEWS(X)                                                \
-  X(none, 0, "Nothing that an application hears of.")                  \
-  X(connected, 1, "The endpoint is connected.")                        \
-  X(rejected, 2, "The peer has rejected; the endpoint may try again.") \
-  X(failed, 3, "The request or the answer could not be delivered.")    \
+#define WEFT_CM_NEWS(X)                                                  \
+  X(none, 0, "Nothing that an application hears of.")                    \
+  X(connected, 1, "The endpoint is connected.")                          \
+  X(rejected, 2, "The peer has rejected; the endpoint may try again.")   \
+  X(failed, 3, "The request or the answer failed, or the peer is lost.") \
   X(ended, 4, "The peer has ended the connection, or is gone.")
 WEFT_ENUM(CmNews, uint8_t, WEFT_CM_NEWS, "What a message of connecting means for an endpoint.");
 

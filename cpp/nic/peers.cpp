@@ -127,16 +127,8 @@ void Nic::on_peer_down(const std::shared_ptr<link::Peer>& peer) {
     }
     for (size_t i = 0; i < domain->groups().size(); ++i) domain->groups()[i]->on_peer_down(*peer);
     for (const std::shared_ptr<Endpoint>& ep : eps_) {
-      if (!ep || ep->domain() != domain || !ep->cm().bound() || ep->dest_of(0) >= ep->flows().size()) continue;
-      const auto& flow = ep->flows()[ep->dest_of(0)];
-      if (!flow || !flow->route->ready || flow->route->peer != peer) continue;
-      CmEvent event;
-      event.kind = CmKind::lost;
-      event.status = peer->down_status();
-      ep->cm().tell(std::move(event));
-    }
-    for (const std::shared_ptr<Endpoint>& ep : eps_) {
       if (!ep || ep->domain() != domain) continue;
+      if (ep->cm().bound()) ep->cm().on_peer_down(peer);
       for (const auto& flow : ep->flows()) {
         if (flow && flow->route->ready && flow->route->peer == peer) flow->forget_messages();
       }

@@ -1975,7 +1975,7 @@ class CmNews(enum.IntEnum):
     """The peer has rejected; the endpoint may try again."""
 
     failed = 3
-    """The request or the answer could not be delivered."""
+    """The request or the answer failed, or the peer is lost."""
 
     ended = 4
     """The peer has ended the connection, or is gone."""

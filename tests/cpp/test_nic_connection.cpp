@@ -81,6 +81,25 @@ BOOST_AUTO_TEST_CASE(answer_that_cannot_be_delivered_ends_the_endpoint) {
   BOOST_CHECK(!c.connection.peer().has_value());
 }
 
+BOOST_AUTO_TEST_CASE(caller_hears_of_a_process_that_ends_before_its_answer) {
+  Connecting c;
+  const auto heard = std::make_shared<nic::CmQueue>(std::make_shared<Unread>());
+  const auto told = std::make_shared<nic::CmQueue>(std::make_shared<Unread>());
+  c.pair.b->ep->cm().bind(heard, 1, true);
+  c.pair.a->ep->cm().bind(told, 2, false);
+  std::optional<nic::CmEvent> event;
+  c.connect(7);
+  c.pair.until([&] { return (event = told->pop()).has_value(); }, "the arrival of the request");
+  BOOST_CHECK(c.connection.take(*event) == CmNews::none);
+  c.pair.b.reset();
+  BOOST_REQUIRE(poll_until([&] { return (event = told->pop()).has_value(); }, [&] { c.pair.a->progress(); }));
+  BOOST_CHECK(event->kind == CmKind::lost);
+  BOOST_CHECK(!event->data.empty());
+  BOOST_CHECK(c.take(CmKind::lost, 6, {}) == CmNews::none);  // of an earlier request
+  BOOST_CHECK(c.connection.take(*event) == CmNews::failed);
+  BOOST_CHECK(c.connection.state() == CmState::idle);
+}
+
 BOOST_AUTO_TEST_CASE(listener_that_closes_rejects_what_waits_and_refuses_what_comes) {
   Connecting c;
   const auto heard = std::make_shared<nic::CmQueue>(std::make_shared<Unread>());

@@ -80,8 +80,6 @@ APART = {
     "test_connected_endpoint_admits_only_its_peer_to_memory": "an address of Weft's, which others can name",
     "test_message_of_a_stranger_is_refused_by_a_connected_endpoint": "an address of Weft's, which others can name",
     "test_wrong_steps_have_their_errors": "Weft's words and limits; a test for each step runs",
-    "test_two_processes_connect_transfer_and_part": "processes with Weft's settings; tests/ofi has those of libfabric",
-    "test_peer_that_is_killed_is_a_shutdown": "processes with Weft's settings; tests/ofi has those of libfabric",
     "test_fabric_of_an_unknown_provider_is_enodev": "which providers Weft has",
     "test_fabric_and_domain_have_names": "Weft's names",
     "test_domain_alloc_is_an_array_of_the_nic_s_memory": "the memory of Weft's NIC",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fi.support import ALL_CAPS, PROVIDER, RW, WATCHDOG_S, addresses
-from tests.procs.children import Child
-from tests.procs.peer import World
 
 from weft import fi
 from weft._nic import CmKind
@@ -542,96 +538,6 @@ def test_accept_answers_a_request_once(sides: tuple[Side, Side]) -> None:
     assert active.event(fi.CONNECTED).fid is ep
     with pytest.raises(fi.InvalidArgument):
         passive.endpoint(request.info).accept()
-
-
-# ---- between processes -----------------------------------------------------------------------------------------------
-
-
-def listen(world: World) -> str:
-    world.more["side"] = side = Side()
-    world.more["memory"] = memory = side.domain.alloc(64, np.uint8)
-    memory[:] = 0
-    side.region(memory)
-    return str(side.listener().getname())
-
-
-def take(world: World) -> bytes:
-    side = world.more["side"]
-    request = side.event(fi.CONNREQ)
-    side.endpoint(request.info).accept(b"from " + str(os.getpid()).encode())
-    side.event(fi.CONNECTED)
-    return bytes(request.data)
-
-
-def contents(world: World) -> bytes:
-    return bytes(world.more["memory"])
-
-
-def await_shutdown(world: World) -> None:
-    world.more["side"].event(fi.SHUTDOWN)
-
-
-def finish(world: World) -> None:
-    world.more.pop("side").close()
-
-
-SETTINGS: dict[str, dict[str, str]] = {
-    "shm": {},
-    "strict": {"WEFT_ISOLATION": "strict"},
-    "manual": {"WEFT_ENGINE": "manual"},
-    "tcp": {"WEFT_SHM": "0", "WEFT_LISTEN": "tcp://127.0.0.1:0", "WEFT_SECRET": "a secret of the test, long enough"},
-}
-
-
-def call_and_write(world: World, name: str) -> bytes:
-    world.more["side"] = side = Side()
-    ep = side.endpoint()
-    ep.connect(name, b"hello")
-    answer: bytes = side.event(fi.CONNECTED).data
-    ep.write(b"\x44" * 64, addr=0, key=KEY)
-    assert side.outcome() == 0
-    return answer
-
-
-def write_after_the_end(world: World) -> int:
-    side = world.more["side"]
-    side.event(fi.SHUTDOWN)
-    try:
-        side.opened[0].write(b"x", addr=0, key=KEY)
-    except fi.FabricError as error:
-        return int(error.errno or 0)
-    return side.outcome()
-
-
-@pytest.mark.procs
-@pytest.mark.clause("rma.arg.dest-addr-connected")
-@pytest.mark.parametrize("path", list(SETTINGS))
-def test_two_processes_connect_transfer_and_part(path: str) -> None:
-    with Child(**SETTINGS[path]) as server, Child(**SETTINGS[path]) as client:
-        name = server.call(listen)
-        taking = server.start(take)
-        assert client.call(call_and_write, name) == b"from " + str(server.pid).encode()
-        assert taking.result() == b"hello"
-        assert server.call(contents) == b"\x44" * 64
-        client.call(finish)
-        server.call(await_shutdown)
-        server.call(finish)
-
-
-@pytest.mark.procs
-@pytest.mark.parametrize("path", ["shm", "tcp"])
-def test_peer_that_is_killed_is_a_shutdown(path: str) -> None:
-    with Child(**SETTINGS[path]) as client:
-        with contextlib.ExitStack() as stack:
-            server = stack.enter_context(Child(**SETTINGS[path]))
-            name = server.call(listen)
-            taking = server.start(take)
-            client.call(call_and_write, name)
-            taking.result()
-            server.kill()
-            server.wait()
-            assert client.call(write_after_the_end) == fi.ENOTCONN
-        client.call(finish)
 
 
 def test_unreferenced_endpoints_are_collected() -> None:
