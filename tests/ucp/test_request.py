@@ -477,6 +477,19 @@ def test_closing_waits_for_posted_operations(rig: Rig) -> None:
 
 
 @pytest.mark.procs
+def test_endpoint_closes_although_the_request_of_its_close_was_freed(rig: Rig, silent: SilentPeer) -> None:
+    ep = rig.worker.ep_create(silent.address)
+    rkey = ep.rkey_unpack(silent.key)
+    request = ep.put_nbx(b"x", rkey.address, rkey)
+    ep.close_nbx().free()
+    assert (ep.closed, rkey.destroyed) == (False, False)
+    silent.go_on()
+    rig.worker.flush_nbx().wait(WATCHDOG_S)
+    assert request.status is OK
+    assert (ep.closed, rkey.destroyed) == (True, True)
+
+
+@pytest.mark.procs
 def test_endpoint_close_waits_for_operations_unless_forced(rig: Rig, silent: SilentPeer) -> None:
     first, second, third = (rig.worker.ep_create(silent.address) for _ in range(3))
     requests = []

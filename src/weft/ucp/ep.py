@@ -55,7 +55,7 @@ class Endpoint(Closable, _nic.UcpEndpointCore):
         self._err_handler = err_handler
         self._number = next(_numbers)
         self._keys: weakref.WeakSet[RemoteKey] = weakref.WeakSet()
-        self._dests: set[int] = set()
+        self._closing: Request | None = None  # of close_nbx(), until the endpoint is closed
         self._closed = False
         super().__init__(worker, self._insert(peer.place), err_mode == ErrHandlingMode.PEER)
 
@@ -120,6 +120,7 @@ class Endpoint(Closable, _nic.UcpEndpointCore):
         if self._closed:
             return
         self._closed = True
+        self._closing = None
         for key in list(self._keys):
             key._end()
         self.shut()
@@ -167,6 +168,9 @@ class Endpoint(Closable, _nic.UcpEndpointCore):
             raise
         if request:
             self.begin_close()
+            self._closing = request
+            if self._closed:  # the flush has ended in another thread
+                self._closing = None
         else:
             self._shut()
         return request

@@ -106,9 +106,11 @@ class Request(_nic.UcpRequestCore):
     def free(self) -> None:
         """Release the request (ucp_request_free).
 
-        The operation continues without its callback; the next flush reports a failure.
+        The operation continues without its callback; the next flush reports a failure. An endpoint that is closing
+        closes all the same.
         """
-        if self:
+        ep = self.ep
+        if self and (ep is None or ep._closing is not self):  # the callback of a close is the endpoint's own
             self.freed = True
 
     def __await__(self) -> Generator[Any, None, None]:
