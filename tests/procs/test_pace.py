@@ -17,7 +17,7 @@ from tests.procs.children import Child
 from tests.procs.peer import World
 from tests.procs.test_idle_target import NBYTES, Two
 
-from weft import fi
+from weft import fi, ucp
 
 pytestmark = pytest.mark.procs
 
@@ -40,6 +40,7 @@ def open_target(world: World) -> str:
     world.idle = True
     name = peer.open_side(world, {"counters": (fi.READ,)})
     peer.expose(world, "region", NBYTES, 7, foreign=False, fill=0xEE)
+    world.more["worker"] = ucp.Context().worker_create()
     return name
 
 
@@ -47,14 +48,15 @@ def yields_of_polls(world: World, what: str) -> int:
     """Poll in vain POLLS times; returns how often that yielded."""
     yields = ctypes.c_int.in_dll(ctypes.CDLL(None), "yields")
     before = yields.value
-    poll = world.side.cq.read if what == "cq" else next(iter(world.side.counters.values())).read
+    counter = next(iter(world.side.counters.values()))
+    poll = {"cq": world.side.cq.read, "cntr": counter.read, "ucp": world.more["worker"].progress}[what]
     for _ in range(POLLS):
         with contextlib.suppress(fi.Again):
             poll()
     return yields.value - before
 
 
-@pytest.mark.parametrize("what", ["cq", "cntr"])
+@pytest.mark.parametrize("what", ["cq", "cntr", "ucp"])
 def test_poll_that_serves_a_peer_does_not_yield(preloaded: Path, what: str) -> None:
     settings = {"WEFT_ENGINE": "manual", "WEFT_ISOLATION": "strict"}
     with Child(**settings, LD_PRELOAD=str(preloaded)) as target, Child(**settings) as me:

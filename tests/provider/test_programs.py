@@ -210,6 +210,15 @@ def test_thread_that_makes_progress_for_a_poster_does_not_yield(programs: Path, 
     )
 
 
+def test_poll_that_serves_a_peer_does_not_yield(programs: Path, library: str, provider: str) -> None:
+    program = support.compiled("served", programs)
+    done = support.run(program, provider, env=support.environment(provider, library, WEFT_ENGINE="manual"))
+    assert done.stdout == (
+        "an empty queue: yields\nan empty queue, serving: does not yield\n"
+        "a counter: yields\na counter, serving: does not yield\nclosed\n"
+    )
+
+
 SOURCES = """a directed receive: Resource temporarily unavailable
 its message: context 0, 16 bytes, source A
 the stranger's message: context 1, error Cannot assign requested address, 8 bytes, inserted 1, the stranger
