@@ -234,7 +234,7 @@ int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t fl
   if (av.forked()) return refuse_forked(av, call);
   const Front& front = av.domain->fabric->front;
   if ((flags & ~kAuthKeyFlag) != 0) {
-    return refuse(front, Subject::av, call, fi_err::kEBADFLAGS,
+    return refuse(front, Subject::av, call, av.domain->errno_of("AV_INSERT_FLAGS"),
                   "fi_av_set_user_id: flags; FI_AUTH_KEY alone is supported");
   }
   if (flags != 0) {
@@ -261,6 +261,7 @@ int av_set_user_id(ofi::FidAv* fid, ofi::Addr address, ofi::Addr id, uint64_t fl
 int av_remove(ofi::FidAv* fid, ofi::Addr* addresses, size_t count, uint64_t flags) {
   Av& av = of(fid);
   if (av.forked()) return refuse_forked(av, "fi_av_remove");
+  if (addresses == nullptr && count != 0) return no_room(av, "fi_av_remove", "fi_addr");
   if (av.domain->av_auth_key || (flags & kAuthKeyFlag) != 0) return av_remove_with_keys(av, addresses, count, flags);
   if (flags != 0) {
     return refuse(av.domain->fabric->front, Subject::av, "fi_av_remove", av.domain->errno_of("AV_REMOVE_FLAGS"),
@@ -356,6 +357,7 @@ int copy_address(const Domain& domain, const wire::EpAddress& address, void* out
 }
 
 size_t address_size(const Domain& domain, const void* bytes) noexcept {
+  if (bytes == nullptr) return 0;
   return domain.addr_format == kAddrStr ? ::strnlen(static_cast<const char*>(bytes), 255) + 1 : kCxiBytes;
 }
 

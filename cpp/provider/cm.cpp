@@ -38,14 +38,14 @@ int ep_refused(const Ep& ep, const char* call, int number, const char* text) noe
   return refuse(ep.domain->fabric->front, Subject::ep_ctrl, call, number, std::string(call) + ": " + text);
 }
 
-// 0, or the number of the refusal: an endpoint of another type, or without an event queue.
-int connectable(const Ep& ep, const char* call) {
+// 0, or the number of the refusal: an endpoint of another type, or without an event queue, or too much private data.
+int connectable(const Ep& ep, const char* call, size_t size = 0) {
   if (ep.forked()) return refuse_forked(ep, call);
   if (!ep.connected) {
     return ep_refused(ep, call, ep.domain->errno_of("EP_CONNECTIONLESS"),
                       "the endpoint is connectionless\n  try: hints->ep_attr->type = FI_EP_MSG");
   }
-  if (ep.eq != nullptr) return 0;
+  if (ep.eq != nullptr) return refuse_size(ep.domain->fabric->front, call, size);
   return ep_refused(ep, call, code::kENOEQ, "no event queue is bound\n  try: fi_ep_bind(ep, &eq->fid, 0)");
 }
 
@@ -66,8 +66,7 @@ int connecting(Ep& ep, const char* call, Post&& post) {
 int ep_connect(ofi::FidEp* fid, const void* address, const void* param, size_t size) {
   constexpr const char* kCall = "fi_connect";
   Ep& ep = of(whole(fid));
-  if (const int r = connectable(ep, kCall); r != 0) return r;
-  if (const int r = refuse_size(ep.domain->fabric->front, kCall, size); r != 0) return r;
+  if (const int r = connectable(ep, kCall, size); r != 0) return r;
   return guarded(ep.domain->fabric->front, Subject::ep_ctrl, kCall, [&] {
     const void* const given = address != nullptr ? address : ep.dest.data();
     wire::EpAddress to;
@@ -86,8 +85,7 @@ int ep_connect(ofi::FidEp* fid, const void* address, const void* param, size_t s
 int ep_accept(ofi::FidEp* fid, const void* param, size_t size) {
   constexpr const char* kCall = "fi_accept";
   Ep& ep = of(whole(fid));
-  if (const int r = connectable(ep, kCall); r != 0) return r;
-  if (const int r = refuse_size(ep.domain->fabric->front, kCall, size); r != 0) return r;
+  if (const int r = connectable(ep, kCall, size); r != 0) return r;
   if (ep.request == nullptr) {
     return ep_refused(ep, kCall, fi_err::kEINVAL,
                       "the endpoint has no unanswered connection request\n  try: fi_endpoint(domain, entry.info, ...) "
@@ -209,7 +207,7 @@ int pep_close(ofi::Fid* fid) {
 int pep_bind(ofi::Fid* fid, ofi::Fid* to, uint64_t flags) {
   Pep& pep = of(as<ofi::FidPep>(fid));
   if (pep.forked()) return refuse_forked(pep, "fi_pep_bind");
-  if (to->fclass != kClassEq)
+  if (to == nullptr || to->fclass != kClassEq)
     return pep_refused(pep, "fi_pep_bind", fi_err::kEINVAL, "a passive endpoint takes an event queue");
   Eq& eq = of(as<ofi::FidEq>(to));
   if (flags != 0) return pep_refused(pep, "fi_pep_bind", fi_err::kEBADFLAGS, "flags; they have to be 0");
@@ -283,6 +281,8 @@ int pep_reject(ofi::FidPep* fid, ofi::Fid* handle, const void* param, size_t siz
 
 int pep_getopt(ofi::Fid* fid, int level, int name, void* value, size_t* length) {
   const Pep& pep = of(as<ofi::FidPep>(fid));
+  if (value == nullptr || length == nullptr)
+    return pep_refused(pep, "fi_getopt", fi_err::kEINVAL, "room for the value and its length is needed");
   if (level != 0 || name != kOptCmDataSize)
     return pep_refused(pep, "fi_getopt", fi_err::kENOSYS, "a passive endpoint has FI_OPT_CM_DATA_SIZE alone");
   const size_t room = *length, found = nic::kCmDataMax;

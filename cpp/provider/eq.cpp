@@ -105,9 +105,9 @@ ssize_t eq_readerr(ofi::FidEq* fid, ofi::EqErrEntry* out, uint64_t flags) {
 ssize_t eq_write(ofi::FidEq* fid, uint32_t event, const void* data, size_t size, uint64_t flags) {
   Eq& eq = of(fid);
   if (eq.forked()) return refuse_forked(eq, "fi_eq_write");
-  if (!eq.writable || flags != 0) {
+  if (!eq.writable || flags != 0 || (data == nullptr && size != 0)) {
     return refuse(eq.fabric->front, Subject::eq, "fi_eq_write", fi_err::kEINVAL,
-                  "fi_eq_write: the queue was opened without FI_WRITE, or there are flags");
+                  "fi_eq_write: the queue was opened without FI_WRITE, or there are flags, or the event is NULL");
   }
   return guarded(eq.fabric->front, Subject::eq, "fi_eq_write", [&] {
     const Guard guard(eq.lock);

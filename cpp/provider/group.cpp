@@ -111,16 +111,13 @@ void end_asker(Group& g) {
 
 // Gives the multicast address back. The number of the manager's error, which fi_close returns as it is, positive.
 int give_address_back(const Group& g) {
-  if (g.lease == 0) return 0;
-  int error = 0;
-  if (!g.failed) {
-    const Record answer = run_task(g, "leave");
-    error = answer.has("errno") ? g.other_errno : static_cast<int>(answer.number("error"));
-    if (error != 0) {
-      explain(front_of(g), Subject::ep_ctrl, "fi_close",
-              "fi_close: the group is closed, but its multicast address was not given back\n  " +
-                  std::string(answer.text(answer.has("errno") ? "text" : "text_of_error")));
-    }
+  if (g.lease == 0 || g.failed) return 0;
+  const Record answer = run_task(g, "leave");
+  const int error = answer.has("errno") ? g.other_errno : static_cast<int>(answer.number("error"));
+  if (error != 0) {
+    explain(front_of(g), Subject::ep_ctrl, "fi_close",
+            "fi_close: the group is closed, but its multicast address was not given back\n  " +
+                std::string(answer.text(answer.has("errno") ? "text" : "text_of_error")));
   }
   return error;
 }
@@ -130,12 +127,15 @@ int group_close(ofi::Fid* fid) {
   Group& g = shell->of;
   if (g.forked()) return 0;  // the parent's
   return guarded(front_of(g), Subject::ep_ctrl, "fi_close", [&] {
-    if (g.ep != nullptr) {
-      const Guard guard(g.ep->eq->lock);  // from here on no message starts the asker, or makes an event
-      std::erase(g.ep->groups, &g);
-      (void)take_unread(*g.ep->eq, fid);
+    {
+      const Guard closing(g.joins->lock);
+      if (g.ep != nullptr) {
+        const Guard guard(g.ep->eq->lock);  // from here on no message starts the asker, or makes an event
+        std::erase(g.ep->groups, &g);
+        (void)take_unread(*g.ep->eq, fid);
+      }
+      end_asker(g);  // it uses the endpoint
     }
-    end_asker(g);
     if (!g.failed) {
       g.group->close();
       g.domain->forget_released();
@@ -245,6 +245,7 @@ int join(Ep& ep, AvSet& set, ofi::Addr coll_addr, uint64_t flags, ofi::FidMc** o
   g.domain = ep.domain;
   g.fid = &shell->fid;
   g.ep = &ep;
+  g.joins = ep.joins;
   g.set = &set;
   g.failed_err = static_cast<int>(static_cast<int64_t>(answer.number("failed_err")));
   g.other_errno = static_cast<int>(answer.number("other_errno"));
@@ -302,6 +303,7 @@ void on_group(Eq& eq, Ep& ep, const nic::CmEvent& message) {
 
 void leave_failed_groups(Ep& ep) {
   if (ep.eq == nullptr) return;
+  const Guard closing(ep.joins->lock);
   std::vector<Group*> left;
   {
     const Guard guard(ep.eq->lock);

@@ -22,6 +22,7 @@
 #include "base/fd.hpp"
 #include "base/lock.hpp"
 #include "base/status.hpp"
+#include "host/pacer.hpp"
 #include "provider/network.hpp"
 
 extern "C" char** environ;
@@ -35,12 +36,6 @@ constexpr timeval kPatience{60, 0};            // a helper that is stopped must 
 constexpr uint32_t kAnswerMax = 1u << 26;
 constexpr int kTries = 3;                               // helpers that a question may outlive
 RankedMutex<lock_rank::kProviderHelper> g_helper_lock;  // also held around fork(): helper_before_fork()
-
-uint64_t monotonic_ns() noexcept {
-  timespec ts;
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ts.tv_nsec);
-}
 
 const char* variable(const char* name) noexcept {
   const char* found = std::getenv(name);
@@ -108,27 +103,22 @@ class Address {
   Address(const std::string& folder, const std::string& name) noexcept {
     std::string path = folder + name;
     if (path.size() >= sizeof(of_.sun_path)) {
-      folder_ = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-      path = "/proc/self/fd/" + std::to_string(folder_) + name;
+      folder_ = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+      path = "/proc/self/fd/" + std::to_string(folder_.get()) + name;
     }
     of_.sun_family = AF_UNIX;
     std::memcpy(of_.sun_path, path.c_str(), std::min(path.size() + 1, sizeof(of_.sun_path) - 1));
   }
-  ~Address() {
-    if (folder_ >= 0) ::close(folder_);
-  }
-  Address(const Address&) = delete;
-  Address& operator=(const Address&) = delete;
 
   // Without /proc a descriptor has no path.
-  [[nodiscard]] bool fits() const noexcept { return folder_ < 0 || ::access("/proc/self/fd", X_OK) == 0; }
+  [[nodiscard]] bool fits() const noexcept { return !folder_.valid() || ::access("/proc/self/fd", X_OK) == 0; }
   bool connect(int fd) const noexcept {
     return ::connect(fd, reinterpret_cast<const sockaddr*>(&of_), sizeof(of_)) == 0;
   }
 
  private:
   sockaddr_un of_{};
-  int folder_ = -1;
+  UniqueFd folder_;
 };
 
 bool is_file(const std::string& path) noexcept {
@@ -197,9 +187,8 @@ bool start(const std::string& socket, UniqueFd* life, std::string* why) {
 
 std::string tail_of(const std::string& log) {
   char text[2048];
-  const int fd = ::open(log.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  const ssize_t n = fd < 0 ? 0 : ::read(fd, text, sizeof(text));
-  if (fd >= 0) ::close(fd);
+  const UniqueFd fd(::open(log.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const ssize_t n = ::read(fd.get(), text, sizeof(text));
   return n > 0 ? std::string(text, static_cast<size_t>(n)) : "";
 }
 
@@ -270,7 +259,7 @@ bool Helper::connect(std::string* why) {
            "TMPDIR";
     return false;
   }
-  const uint64_t deadline = monotonic_ns() + kStartNs;
+  const uint64_t deadline = host::now_ns() + kStartNs;
   UniqueFd life;
   for (int deaths = 0;;) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -310,7 +299,7 @@ bool Helper::connect(std::string* why) {
       ::nanosleep(&pause, nullptr);
     }
     if (const std::string log = deaths != 0 ? tail_of(path + ".log") : "";
-        !log.empty() || deaths == kTries || monotonic_ns() > deadline) {
+        !log.empty() || deaths == kTries || host::now_ns() > deadline) {
       *why = "the policy helper does not start: " + python() + " -m weft.policyhost " + path + "\n" + log +
              "\n  try: weft run -- PROGRAM, which sets WEFT_PYTHON to the interpreter that has Weft";
       return false;

@@ -242,6 +242,11 @@ struct Mr : Object {
 
 struct Group;  // provider/group.hpp
 
+// What an endpoint shares with its groups: that of a failed join may be closed beside the endpoint, or after it.
+struct Joins {
+  RankedMutex<lock_rank::kProviderJoins> lock;
+};
+
 // An endpoint, or an alias: the same endpoint of the NIC, with default flags and a lane of its own.
 struct Ep : Object {
   Domain* domain = nullptr;
@@ -266,7 +271,8 @@ struct Ep : Object {
   bool source = false, receives = false, triggers = false;  // of its capabilities
   uint64_t selective = 0;                                   // sides bound with FI_SELECTIVE_COMPLETION
   std::vector<Group*> groups;                               // of its joins; under the event queue's lock
-  std::string no_work;                                      // why it has no deferred work; empty: it has
+  std::shared_ptr<Joins> joins = std::make_shared<Joins>();
+  std::string no_work;  // why it has no deferred work; empty: it has
 
   [[nodiscard]] uint64_t flags_of(nic::FlagCall call) const noexcept { return flags[static_cast<size_t>(call)]; }
 };

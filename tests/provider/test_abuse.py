@@ -17,6 +17,7 @@ GROUPS = {
     ("busy", 3): "each call ended\nclosed\n",
     ("forked", 2): "joined\nclosed\n",
     ("leaves", 3): "left\n",
+    ("together", 1): "closed\n",
     ("keys", 1): "fi_av_set: Invalid argument\nfi_mr_regattr: Invalid argument\n" * 4 + "closed\n",
 }
 WORK = {

@@ -16,6 +16,9 @@ fi_accept of FI_EP_RDM: Operation not supported
 fi_shutdown of FI_EP_RDM: Operation not supported
 fi_listen without a queue: Missing or unavailable event queue
 fi_pep_bind of a domain: Invalid argument
+fi_pep_bind of NULL: Invalid argument
+fi_setname of NULL: Invalid argument
+fi_getopt into NULL: Invalid argument
 fi_pep_bind, twice: Invalid argument
 fi_getname before fi_listen: Operation not permitted in current state
 fi_listen, twice: no error

@@ -69,7 +69,7 @@ received: matched
 fi_av_set_user_id without FI_AV_USER_ID: Invalid argument
 fi_av_insert of no user id: Invalid argument
 fi_av_insert with other flags: Invalid argument
-fi_av_set_user_id with flags: Flags not supported
+fi_av_set_user_id with flags: Invalid argument
 fi_av_set_user_id of nobody: Invalid argument
 sender: 4711
 sender: 4713

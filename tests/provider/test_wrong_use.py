@@ -154,7 +154,7 @@ def test_null_pointers_are_refused(programs: Path, library: str, provider: str) 
     )
     *calls, sent, received, got, value, last = done.stdout.splitlines()
     assert [line for line in calls if not line.endswith(": Invalid argument")] == []
-    assert (len(calls), value, last) == (30, "read 5", "closed")
+    assert (len(calls), value, last) == (32, "read 5", "closed")
     assert [line for line in (sent, received, got) if "error" in line] == []
     assert "fi_sendv: a list is NULL whose count is not 0" in done.stderr
     assert "fi_send: a buffer is NULL, and its length is 8\n" in done.stderr

@@ -1,4 +1,5 @@
 /* Legal, but unusual ends of groups, and sizes that no key has: PROVIDER MEMBERS CASE. */
+#include <pthread.h>
 #include <signal.h>
 
 #include "group.h"
@@ -123,6 +124,65 @@ static void leaves(void) {
   exit(0);
 }
 
+static _Atomic int ready;
+static struct fid_mc* failed_mc;
+
+static void* close_group(void* delay) {
+  ++ready;
+  while (ready != 2) continue;
+  for (volatile long i = 0; i < (long)delay; ++i) continue;
+  MUST(fi_close(&failed_mc->fid));
+  return NULL;
+}
+
+/* The group of a failed join and its endpoint are closed by two threads at once. The join fails because the endpoint of
+ * the other member is closed. */
+static void together(void) {
+  for (int round = 0; round < 200; ++round) {
+    struct fid_ep* gone;
+    char name[NAME_BYTES];
+    size_t size = sizeof(name);
+    MUST(fi_endpoint(domain, info, &gone, NULL));
+    MUST(fi_ep_bind(gone, &cq->fid, FI_TRANSMIT | FI_RECV));
+    MUST(fi_ep_bind(gone, &av->fid, 0));
+    MUST(fi_enable(gone));
+    MUST(fi_getname(&gone->fid, name, &size));
+    if (fi_av_insert(av, name, 1, &addrs[1], 0, NULL) != 1) exit(3);
+    struct fi_av_set_attr attr = {.start_addr = none, .end_addr = none};
+    struct fid_av_set* set;
+    MUST(fi_av_set(av, &attr, &set, NULL));
+    MUST(fi_av_set_insert(set, addrs[0]));
+    MUST(fi_av_set_insert(set, addrs[1]));
+    MUST(fi_close(&gone->fid));
+    MUST(fi_join_collective(ep, none, set, 0, &failed_mc, &contexts[1]));
+    struct fi_eq_entry entry;
+    struct fi_eq_err_entry error = {0};
+    uint32_t event;
+    long n;
+    while ((n = fi_eq_read(eq, &event, &entry, sizeof(entry), 0)) == -FI_EAGAIN) fi_cq_read(cq, NULL, 0);
+    if (n != -FI_EAVAIL) exit(4);
+    MUST(fi_eq_readerr(eq, &error, 0));
+    pthread_t thread;
+    ready = 0;
+    pthread_create(&thread, NULL, close_group, (void*)(long)(round % 50 * 8));
+    while (ready != 1) continue;
+    ++ready;
+    MUST(fi_close(&ep->fid));
+    pthread_join(thread, NULL);
+    MUST(fi_close(&set->fid));
+    MUST(fi_av_remove(av, addrs, 2, 0));
+    MUST(fi_endpoint(domain, info, &ep, NULL));
+    MUST(fi_ep_bind(ep, &eq->fid, 0));
+    MUST(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+    MUST(fi_ep_bind(ep, &av->fid, 0));
+    MUST(fi_enable(ep));
+    size = sizeof(name);
+    MUST(fi_getname(&ep->fid, name, &size));
+    if (fi_av_insert(av, name, 1, &addrs[0], 0, NULL) != 1) exit(3);
+  }
+  finish(0);
+}
+
 static void keys(void) {
   struct fid_av_set* set;
   struct fid_mr* mr;
@@ -146,7 +206,7 @@ int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } cases[] = {{"late", late}, {"many", many}, {"busy", busy}, {"forked", forked}, {"leaves", leaves}, {"keys", keys}};
+  } cases[] = {{"late", late}, {"many", many}, {"busy", busy}, {"forked", forked}, {"leaves", leaves}, {"keys", keys}, {"together", together}};
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
     if (!strcmp(cases[i].name, argv[3])) cases[i].run();
   return 0;

@@ -119,6 +119,9 @@ int main(int argc, char** argv) {
   MUST(fi_passive_ep(fabric, info, &pep, NULL));
   refused("fi_listen without a queue", fi_listen(pep));
   refused("fi_pep_bind of a domain", fi_pep_bind(pep, &domain->fid, 0));
+  refused("fi_pep_bind of NULL", fi_pep_bind(pep, NULL, 0));
+  refused("fi_setname of NULL", fi_setname(&pep->fid, NULL, 64));
+  refused("fi_getopt into NULL", fi_getopt(&pep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, NULL, &size));
   MUST(fi_pep_bind(pep, &theirs->fid, 0));
   refused("fi_pep_bind, twice", fi_pep_bind(pep, &theirs->fid, 0));
   refused("fi_getname before fi_listen", fi_getname(&pep->fid, name, &size));

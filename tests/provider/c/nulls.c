@@ -29,6 +29,12 @@ int main(int argc, char** argv) {
   refused("fi_domain", fi_domain(fabric, NULL, &second, NULL));
   refused("fi_query_atomic", fi_query_atomic(domain, FI_UINT64, FI_SUM, NULL, 0));
   refused("fi_av_insert", fi_av_insert(sides[A].av, NULL, 1, &to, 0, NULL));
+  refused("fi_av_remove", fi_av_remove(sides[A].av, NULL, 1, 0));
+  struct fi_eq_attr writable = {.flags = FI_WRITE};
+  struct fid_eq* eq;
+  MUST(fi_eq_open(fabric, &writable, &eq, NULL));
+  refused("fi_eq_write", fi_eq_write(eq, FI_NOTIFY, NULL, 8, 0));
+  MUST(fi_close(&eq->fid));
   refused("fi_av_lookup", fi_av_lookup(sides[A].av, 0, name, NULL));
   refused("fi_getname", fi_getname(&a->fid, name, NULL));
   refused("fi_mr_regv", fi_mr_regv(domain, NULL, 1, FI_SEND, 0, 77, 0, &none, NULL));
