@@ -1,6 +1,7 @@
 // tests/cpp/raw_peer.hpp: a client of the shm link that writes the handshake itself, correctly or not.
 #pragma once
 
+#include <poll.h>
 #include <sys/un.h>
 
 #include "fabric.hpp"
@@ -113,6 +114,10 @@ class RawPeer {
         [&] { side.progress(); });
     BOOST_TEST_REQUIRE(came);
     return answer;
+  }
+  [[nodiscard]] bool answered() const {  // or hung up on
+    pollfd heard{fd_.get(), POLLIN, 0};
+    return ::poll(&heard, 1, 0) == 1;
   }
   // Reads everything up to the hang-up; returns the reason if the other side gave one.
   RejectReason until_hung_up(const Side& side) const {

@@ -287,6 +287,17 @@ BOOST_AUTO_TEST_CASE(test_callers_that_never_greet_shut_nobody_out) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(test_flood_of_calls_leaves_time_for_peers_between_its_rounds) {
+  Pair pair(pair_of(Path::strict, true));
+  std::vector<std::unique_ptr<RawPeer>> silent;
+  for (size_t i = 0; i < link::kShmPendingMax + 30; ++i)
+    silent.push_back(std::make_unique<RawPeer>(pair.b->ep->address()));
+  pair.b->progress();
+  BOOST_TEST(!silent.front()->answered());  // a round takes no more calls than there is room for
+  BOOST_TEST((silent.front()->until_hung_up(*pair.b) == RejectReason::busy));
+  expect_serves(pair);
+}
+
 /// The last descriptors of a process are reserved for its application and its peers; callers do not get them.
 BOOST_AUTO_TEST_CASE(test_callers_leave_descriptors_to_the_application) {
   Pair pair(pair_of(Path::strict, true));
