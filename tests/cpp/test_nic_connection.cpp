@@ -13,8 +13,14 @@ struct Unread final : nic::Notifier {
   void notify() noexcept override {}
 };
 
+PairConfig config() {
+  PairConfig c = pair_of(Path::direct, true);
+  c.a.ep.connected = true;
+  return c;
+}
+
 struct Connecting {
-  Pair pair{pair_of(Path::direct, true)};
+  Pair pair{config()};
   nic::Connection& connection = pair.a->ep->connection();
   const wire::EpAddress peer = pair.b->ep->address(), stranger{77, 7, 1, 0};
 
