@@ -145,8 +145,8 @@ clients: client-wheels
 # build/address, build/thread  the sanitizers' own, -O1
 # build/faults   the C++ unit tests with a seeded fault (tests/faults/run.py), -O0
 # build/fuzz     the fuzz targets, with address+undefined and counted edges, by Clang; without Clang they are in build/address
-CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV)/bin/ninja) \
-  -DPython_EXECUTABLE=$(abspath $(PY)) $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
+CONFIGURE = $(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM="$(abspath $(VENV)/bin/ninja)" \
+  -DPython_EXECUTABLE="$(abspath $(PY))" $(if $(filter-out default,$(origin CXX)),-DCMAKE_CXX_COMPILER=$(CXX)) \
   -DWEFT_BOOST_INCLUDE="$(PURELIB)/cmeel.prefix/include" $(2)
 QUIET = > build/$(1).log 2>&1 || { cat build/$(1).log; exit 1; }
 
@@ -241,9 +241,9 @@ test-ofi: ext $(VENV)/.test
 MPICH_LIBFABRIC = $(abspath $(VENV))/lib/mpich/libfabric.so.1
 
 test-libfabric2: ext $(VENV)/.test
-	@test -e $(MPICH_LIBFABRIC) || { echo 'MPICH is not installed here with a libfabric: no $(MPICH_LIBFABRIC)'; exit 1; }
-	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
-	@WEFT_TEST_LIBFABRIC=$(MPICH_LIBFABRIC) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi $(PYTEST_ARGS)
+	@test -e "$(MPICH_LIBFABRIC)" || { echo 'MPICH is not installed here with a libfabric: no $(MPICH_LIBFABRIC)'; exit 1; }
+	@WEFT_TEST_LIBFABRIC="$(MPICH_LIBFABRIC)" $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal tests/ofi $(PYTEST_ARGS)
+	@WEFT_TEST_LIBFABRIC="$(MPICH_LIBFABRIC)" $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=ofi tests/fi $(PYTEST_ARGS)
 
 test-strange: ext $(VENV)/.test
 	@$(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal --provider=strange tests/fi $(PYTEST_ARGS)
@@ -257,7 +257,7 @@ bench: microbench $(VENV)/.bench
 	@rm -rf build/bench/python && mkdir -p build/bench/python && cp -R src/weft build/bench/python/ && rm -f build/bench/python/weft/*.so
 	@cp build/bench/_nic*.so build/bench/python/weft/
 	@mkdir -p build/bench/python/weft/policyhost/libfabric && cp build/bench/lib*-fi.so build/bench/libweft_provider.so build/bench/python/weft/policyhost/libfabric/
-	@PYTHONPATH=$(abspath build/bench/python) $(call LIMIT,1200) $(PY) bench/run.py
+	@PYTHONPATH="$(abspath build/bench/python)" $(call LIMIT,1200) $(PY) bench/run.py
 
 kill-test: ext $(VENV)/.test
 	@WEFT_KILL_ROUNDS=$(KILL_ROUNDS) $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -m kill --timeout=3000 -o faulthandler_timeout=2900 $(PYTEST_ARGS)
@@ -331,7 +331,7 @@ sanitize: build/address/.configured build/thread/.configured
 	@echo '== Python tests, address+undefined'
 	@rm -rf $(SANITIZED_PYTHON) && mkdir -p $(SANITIZED_PYTHON) && cp -R src/weft $(SANITIZED_PYTHON)/ && rm -f $(SANITIZED_PYTHON)/weft/*.so
 	@cp build/address/_nic*.so $(SANITIZED_PYTHON)/weft/
-	@PYTHONPATH=$(abspath $(SANITIZED_PYTHON)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:suppressions=$(abspath tests/asan.supp) UBSAN_OPTIONS=print_stacktrace=1 \
+	@PYTHONPATH="$(abspath $(SANITIZED_PYTHON))" LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:suppressions="$(abspath tests/asan.supp)" UBSAN_OPTIONS=print_stacktrace=1 \
 	  WEFT_SANITIZED=address PYTHONMALLOC=malloc \
 	  $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'not wheel and not alone' --timeout=600 \
 	  -o faulthandler_timeout=500 --durations=10 $(SANITIZE_TESTS) $(PYTEST_ARGS)
@@ -342,7 +342,7 @@ sanitize-provider: ext provider build/address/.configured $(VENV)/.test
 	@$(call COMPILE,address,with address+undefined,weft_provider)
 	@rm -rf $(SANITIZED_PROVIDER) && mkdir -p $(SANITIZED_PROVIDER) && cp -R src/weft $(SANITIZED_PROVIDER)/
 	@cp build/address/lib*-fi.so build/address/libweft_provider.so $(SANITIZED_PROVIDER)/weft/policyhost/libfabric/
-	@PYTHONPATH=$(abspath $(SANITIZED_PROVIDER)) LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:suppressions=$(abspath tests/asan.supp) \
+	@PYTHONPATH="$(abspath $(SANITIZED_PROVIDER))" LD_PRELOAD=$(PRELOAD) ASAN_OPTIONS=detect_leaks=0:suppressions="$(abspath tests/asan.supp)" \
 	  UBSAN_OPTIONS=print_stacktrace=1 WEFT_SANITIZED=address $(call LIMIT,$(SUITE_SECONDS)) $(PY) -m pytest -n $(TEST_JOBS) \
 	  --dist worksteal --timeout=600 -o faulthandler_timeout=500 $(if $(filter tests,$(SANITIZE_TESTS)),tests/provider,$(SANITIZE_TESTS)) $(PYTEST_ARGS)
 

@@ -81,3 +81,21 @@ def test_build_asks_for_the_marks() -> None:
     assert "$(VENV)/.made: $(VENV)/.here\n" in makefile
     for folder in FOLDERS[1:]:
         assert f"{folder}/.configured: CMakeLists.txt {folder}/.here" in makefile
+
+
+def test_checkout_in_a_folder_with_a_blank_is_configured_with_whole_paths(tmp_path: Path) -> None:
+    checkout = tmp_path / "a checkout"
+    (checkout / ".venv/bin").mkdir(parents=True)
+    for name in ("Makefile", "CMakeLists.txt"):
+        shutil.copy(ROOT / name, checkout / name)
+    for name, text in {"cmake": 'printf "%s\\n" "$@" > arguments', "python": "echo somewhere"}.items():
+        (checkout / ".venv/bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (checkout / ".venv/bin" / name).chmod(0o755)
+    patience.run(
+        ["make", "-o", ".venv/.demo", "build/release/.configured", "CXX=g++"], cwd=checkout, check=True, timeout=100
+    )
+    arguments = (checkout / "arguments").read_text().splitlines()
+    assert f"-DPython_EXECUTABLE={checkout}/.venv/bin/python" in arguments
+    assert f"-DCMAKE_MAKE_PROGRAM={checkout}/.venv/bin/ninja" in arguments
+    values = [one for one in arguments if not one.startswith("-")]
+    assert values == [".", "build/release", "Ninja"]
