@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -57,6 +58,29 @@ def test_limit_of_the_job_refuses_a_queue_beyond(env: dict[str, str], programs: 
     assert "eqs" in done.stderr  # --explain
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL], ids=lambda x: x.name)
+def test_explained_program_that_is_ended_leaves_no_file(env: dict[str, str], number: signal.Signals) -> None:
+    """What a program was refused before it hung is printed when it is ended, as a CI's time limit ends it."""
+    script = 'echo it was refused >> "$WEFT_EXPLAIN"; echo "$WEFT_EXPLAIN"; exec cat'
+    command = [*WEFT, "run", "--explain", "--", "sh", "-c", script]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=env, text=True, start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
+        file = Path(process.stdout.readline().strip())
+        assert file.is_file()
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.send_signal(number)
+        said = patience.communicate(process, support.PROGRAM_S)[1]
+    assert not file.exists()
+    if number == signal.SIGKILL:
+        assert said == ""
+    else:
+        assert process.returncode == 128 + number
+        assert said == "weft run: what was refused, and why:\nit was refused\n\n"
+
+
 @pytest.mark.parametrize("seed", [None, 1, 2])
 def test_program_that_relies_on_order_is_found(env: dict[str, str], programs: Path, seed: int | None) -> None:
     program = str(support.compiled("overtaken", programs))
@@ -97,6 +121,7 @@ def test_jobs_have_different_vnis_and_no_rank(env: dict[str, str]) -> None:
     [
         (["-p", "weft", "--vni", "7"], "weft has no services"),
         (["--vni", "x"], "--vni"),
+        (["--explian"], "no option --explian"),
         (["--vni", "0"], "0 is no VNI"),
         (["--limit", "eqs"], "is not KIND=MOST"),
         (["--limit", "toes=2"], "no kind of resource"),

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import ipaddress
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -175,19 +176,33 @@ def run(
         return 0
     if not command:
         raise UsageError("run: no program\n  try: weft run -- fi_info -p cxi")
+    if command[0].startswith("-"):
+        raise UsageError(f"run: no option {command[0]}\n  try: weft run -h")
     if not explain:
         try:
             os.execvpe(command[0], list(command), {**os.environ, **found})
         except OSError as reason:
             return _not_started(command[0], reason)
-    with tempfile.NamedTemporaryFile(prefix="weft-explain-") as file:
-        found["WEFT_EXPLAIN"] = file.name
+    handle, name = tempfile.mkstemp(prefix="weft-explain-")
+    os.close(handle)
+    # This process may be killed, so another removes the file: a shell, whose input ends with this process.
+    remove = ["/bin/sh", "-c", 'read end; rm -f "$0"', name]
+    with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True):
+        # A program that hangs is ended by its terminal or its CI, and what it was refused is to be printed then.
+        early: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda number, _: early.append(number))
         try:
-            environ = {**os.environ, **found}
-            status = subprocess.run(list(command), env=environ, check=False, close_fds=False).returncode
+            environ = {**os.environ, **found, "WEFT_EXPLAIN": name}
+            program = subprocess.Popen(list(command), env=environ, close_fds=False)
         except OSError as reason:
             return _not_started(command[0], reason)
-        text = Path(file.name).read_text(encoding="utf-8", errors="replace")
+        for number in (signal.SIGTERM, signal.SIGHUP):  # a terminal sends SIGINT to the program, too
+            signal.signal(number, lambda number, _: program.send_signal(number))
+        for heard in early:
+            program.send_signal(heard)
+        status = program.wait()
+        text = Path(name).read_text(encoding="utf-8", errors="replace")
     print(f"weft run: what was refused, and why:\n{text}" if text else "weft run: nothing was refused", file=sys.stderr)
     return status if status >= 0 else 128 - status
 
