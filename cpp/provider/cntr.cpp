@@ -152,7 +152,10 @@ int cntr_wait(ofi::FidCntr* fid, uint64_t threshold, int timeout) {
       },
       memory != nullptr ? kPageLook : kSleepSlice);
   if (c.counter->value() >= threshold) return 0;
-  return c.counter->errors() != errors ? -fi_err::kEAVAIL : -fi_err::kETIMEDOUT;
+  if (c.counter->errors() == errors) return -fi_err::kETIMEDOUT;
+  return cntr_refuse(c, "fi_cntr_wait", fi_err::kEAVAIL,
+                     "fi_cntr_wait: an operation that the counter counts has failed\n  rule: its endpoint's completion "
+                     "queue has the reason, in an error entry\n  try: fi_cq_readerr");
 }
 
 // ---- struct fi_cxi_cntr_ops -----------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ void explain(const Front& front, Subject subject, const char* call, std::string_
   }
   if (const char* const file = explain_file(); file != nullptr) {
     try {
-      const int fd = ::open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+      const int fd = ::open(file, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);  // gone: its reader was killed
       if (fd >= 0) {
         const std::string line =
             std::string(front.name) + " " + std::to_string(::getpid()) + ": " + std::string(text) + "\n";

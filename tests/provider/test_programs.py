@@ -55,6 +55,7 @@ def test_aliases_have_the_binding_and_the_state_of_their_endpoint(programs: Path
 
 EXPECTED = """counter 7, errors 2
 fi_cntr_wait, in vain: Connection timed out
+fi_cntr_wait beside failures: Error available
 {waiting}{waiting}one buffer took 3 messages, least room 64
 fi_av_insert: 1
 fi_av_straddr: a text
@@ -190,6 +191,18 @@ def test_refused_call_is_explained_in_the_log(programs: Path, provider: str) -> 
     done = support.run(program, provider, env=support.environment(provider, FI_LOG_LEVEL="warn"))
     assert "no address vector is bound" in done.stderr
     assert "fi_addr 1000" in done.stderr
+    assert "an operation that the counter counts has failed" in done.stderr
+
+
+def test_file_of_explanations_is_not_made_anew(programs: Path, tmp_path: Path, provider: str) -> None:
+    """`weft run --explain` makes it; after a kill nobody would remove it again."""
+    program, file = support.compiled("objects", programs), tmp_path / "explained"
+    env = support.environment(provider, WEFT_EXPLAIN=str(file))
+    support.run(program, provider, env=env)
+    assert not file.exists()
+    file.touch()
+    support.run(program, provider, env=env)
+    assert "no address vector is bound" in file.read_text()
 
 
 @pytest.mark.parametrize(("provider", "kind"), [("cxi", "rdm"), ("weft", "rdm"), ("weft", "msg")])

@@ -176,7 +176,8 @@ def main(arguments: list[str]) -> int:
     theirs = dict(os.environ)
     os.environ.update(_OWN)
     if not Server(path, environ=theirs).run():
-        os.write(1, b"\n")  # the pipe of the program that started this process: another helper serves it
+        with contextlib.suppress(BrokenPipeError):  # the other helper serves the program already
+            os.write(1, b"\n")  # the pipe of the program that started this process: another helper serves it
     return 0
 
 

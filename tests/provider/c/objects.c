@@ -1,8 +1,20 @@
 /* Queues, counters, vectors, options, and calls that are refused: the number of each. */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "pair.h"
 
 static char out[256], in[256];
+static atomic_int told;
 
+/* As operations that fail while the counter is waited for. */
+static void* fails(void* cntr) {
+  for (unsigned n = 0; !told; ++n) {
+    MUST(fi_cntr_seterr(cntr, n % 2));
+    usleep(1000);
+  }
+  return NULL;
+}
 
 static void counters(void) {
   struct fid_cntr* cntr;
@@ -15,6 +27,11 @@ static void counters(void) {
   MUST(fi_cntr_adderr(cntr, 1));
   printf("counter %" PRIu64 ", errors %" PRIu64 "\n", fi_cntr_read(cntr), fi_cntr_readerr(cntr));
   refused("fi_cntr_wait, in vain", fi_cntr_wait(cntr, 8, 10));
+  pthread_t other;
+  MUST(pthread_create(&other, NULL, fails, cntr));
+  refused("fi_cntr_wait beside failures", fi_cntr_wait(cntr, 8, 60000));
+  told = 1;
+  MUST(pthread_join(other, NULL));
   MUST(fi_close(&cntr->fid));
 }
 
