@@ -19,7 +19,7 @@ from tests.provider import support
 
 Env = dict[str, str]
 SECRET = "of all hosts, long enough"
-HERE = "127.0.0.1"
+HERE = "127.1.{}.{}".format(*divmod(os.getpid() % 65536, 256))  # ports of its own: other runs have slots, too
 PROGRAM = "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); sys.stdin.readline()"
 
 
@@ -107,7 +107,7 @@ def test_host_of_loopback_alone_listens_on_all_networks(start: Start) -> None:
 def test_place_of_a_killed_program_is_free(start: Start, more: list[str]) -> None:
     first, process = start(*more)
     if more:  # `weft run` itself is killed, and the program goes on
-        child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+        child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[-1])
         process.kill()
         process.wait()
         assert start()[0]["WEFT_LISTEN"] != first["WEFT_LISTEN"]
@@ -127,6 +127,17 @@ def test_port_of_another_program_is_left_out(start: Start) -> None:
     with socket.create_server((host, int(port))):
         assert start()[0]["WEFT_LISTEN"] != first["WEFT_LISTEN"]
     assert start()[0]["WEFT_LISTEN"] == first["WEFT_LISTEN"]
+
+
+def test_place_of_another_users_program_is_taken_before_it_listens(start: Start, env: Env, tmp_path: Path) -> None:
+    """Another user's locks are elsewhere: here, with another registry."""
+    first, _ = start()
+    env["WEFT_CXI_REGISTRY"] = str(tmp_path / "another")
+    second, process = start()
+    assert second["WEFT_LISTEN"] != first["WEFT_LISTEN"]
+    process.kill()
+    process.wait()
+    assert start()[0]["WEFT_LISTEN"] == second["WEFT_LISTEN"]
 
 
 def test_program_without_a_place_is_refused(start: Start, env: Env) -> None:

@@ -63,15 +63,19 @@ def take(ips: Sequence[str], here: int, at: str) -> dict[str, str]:
 
 
 def _is_free(path: os.PathLike[str], at: str, port: int) -> bool:
-    """True if the slot of this lock is free: now this process and its program hold the lock."""
+    """True if the slot of this lock is free: now this process and its program hold the lock and the port's name."""
     import socket  # slow to import
 
     lock = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    name = socket.socket(socket.AF_UNIX)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        name.bind(f"\0weft-run-{at}:{port}")  # other users, with other locks, have programs that do not listen yet
         socket.create_server((at, port), family=socket.AF_INET6 if ":" in at else socket.AF_INET).close()
     except OSError:
         os.close(lock)
+        name.close()
         return False
-    os.set_inheritable(lock, True)
+    for held in (lock, name.detach()):
+        os.set_inheritable(held, True)
     return True
