@@ -121,7 +121,6 @@ def test_jobs_have_different_vnis_and_no_rank(env: dict[str, str]) -> None:
     [
         (["-p", "weft", "--vni", "7"], "weft has no services"),
         (["--vni", "x"], "--vni"),
-        (["--explian"], "no option --explian"),
         (["--vni", "0"], "0 is no VNI"),
         (["--limit", "eqs"], "is not KIND=MOST"),
         (["--limit", "toes=2"], "no kind of resource"),

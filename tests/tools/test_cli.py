@@ -155,6 +155,8 @@ def test_perf_help_explains_every_column(command: Command) -> None:
         ("info --inject-size lots", ("--inject-size", "'lots'", "256, 4K")),
         ("info --max-msg-size -1", ("--max-msg-size", "'-1'", "4K")),
         ("doctor who", ("who", "weft doctor -h")),
+        ("run --explian -- true", ("--explian", "--explain")),
+        ("launch --vrebose -- true", ("--vrebose", "--verbose")),
     ],
 )
 def test_wrong_option_is_answered_with_what_to_do(command: Command, arguments: str, said: tuple[str, ...]) -> None:

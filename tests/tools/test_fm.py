@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -173,7 +174,8 @@ def test_status_without_a_manager_says_so(command: Command, folder: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     first = command("fm", "status", "--url", f"http://127.0.0.1:{port}")
-    assert (first.code, "fm.token cannot be read" in first.err) == (2, True)
+    said = f"fm.token cannot be read: {os.strerror(errno.ENOENT)}\n  try: weft fm serve"
+    assert (first.code, said in first.err) == (2, True)
     (folder / "fm.token").write_text("token\n")
     found = command("fm", "status", "--url", f"http://127.0.0.1:{port}")
     assert found.code == 1

@@ -214,7 +214,7 @@ def perf(
     )
 
 
-@app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(cls=Command, context_settings={"allow_interspersed_args": False})
 def run(
     command: Annotated[_Many, typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)] = None,
     provider: Annotated[_Text, option("NAME", "Provider; without it, CXI.", "--provider", "-p")] = None,
@@ -239,7 +239,7 @@ def run(
     raise typer.Exit(it.run(command or [], provider, hosts, show, explain, job))
 
 
-@app.command(cls=Command, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(cls=Command, context_settings={"allow_interspersed_args": False})
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGUMENT...]", show_default=False)],
     size: Annotated[int, option("N", "Processes.", "-n")] = 1,

@@ -120,7 +120,8 @@ def _tokens(file: Path, *, make: bool) -> list[str]:
     try:
         found = [line.strip() for line in file.read_text().splitlines()]
     except (OSError, ValueError) as reason:
-        raise UsageError(f"--token-file: {file} cannot be read: {reason}") from None
+        why = getattr(reason, "strerror", None) or reason
+        raise UsageError(f"--token-file: {file} cannot be read: {why}\n  try: weft fm serve, which makes one") from None
     found = [one for one in found if one and not one.startswith("#")]
     if not found or any(not one.isascii() or not one.isprintable() or " " in one for one in found):
         raise UsageError(f"--token-file: {file} must have tokens of printable ASCII without spaces, one a line")

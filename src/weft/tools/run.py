@@ -176,8 +176,6 @@ def run(
         return 0
     if not command:
         raise UsageError("run: no program\n  try: weft run -- fi_info -p cxi")
-    if command[0].startswith("-"):
-        raise UsageError(f"run: no option {command[0]}\n  try: weft run -h")
     if not explain:
         try:
             os.execvpe(command[0], list(command), {**os.environ, **found})
