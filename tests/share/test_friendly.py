@@ -83,7 +83,11 @@ ARRAY: dict[str, tuple[Call, type[Exception], list[str]]] = {
     "read out shape": (lambda n, t: t.read(np.empty((5, 4), "f4")), ValueError, ["(5, 4)", "numpy.empty((4, 5)"]),
     "read out dtype": (lambda n, t: t.read(np.empty((4, 5))), TypeError, ["float64", "float32", "numpy.empty"]),
     "read out bytes": (lambda n, t: t.read(bytes(80)), errors.AccessDenied, ["read-only"]),
-    "read out strided": (lambda n, t: t.read(np.empty((5, 4), "f4").T), errors.InvalidArgument, ["not C-contiguous"]),
+    "read out strided": (
+        lambda n, t: t.read(np.empty((5, 4), "f4").T),
+        errors.InvalidArgument,
+        ["not C-contiguous", "no out=, and a[...] = the result"],
+    ),
     "read out list": (lambda n, t: t.read([0] * 20), TypeError, ["out", "list"]),
     "fill array": (lambda n, t: t.fill([1, 2]), ValueError, ["one value", "(2,)"]),
     "take float": (lambda n, t: t.take([1.5]), TypeError, ["float64", "astype(int)"]),

@@ -117,9 +117,10 @@ def _not_contiguous(call: str, obj: object, shape: tuple[int, ...], strides: tup
         f"{call}: {type_name(obj)} of shape {shape} and strides {strides} is not C-contiguous\n"
         "  try: numpy.ascontiguousarray(a), a copy that you keep, or "
     )
-    if len(shape) > 1 and list(strides) == sorted(strides) and strides[0] != strides[-1]:
+    out = call.endswith(": out")
+    if len(shape) > 1 and not out and list(strides) == sorted(strides) and strides[0] != strides[-1]:
         return message + "a.T, which is the same memory in C order"
-    return message + "the whole array, and let peers index it (t[:, 3])"
+    return message + ("no out=, and a[...] = the result" if out else "the whole array, which peers index (t[:, 3])")
 
 
 def values(value: Any, dtype: np.dtype[Any], call: str) -> Array:
