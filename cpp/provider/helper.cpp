@@ -249,9 +249,7 @@ bool Helper::connect(std::string* why) {
   const std::string folder = folder_of_user();
   const std::string name = "/policy-" + hash_of_environment() + ".sock", path = folder + name;
   if (!private_folder(folder)) {
-    const bool there = ::access(folder.c_str(), F_OK) == 0;
-    *why = folder + (there ? " is not a folder of this user alone (mode 0700)" : " cannot be made in its folder") +
-           "\n  try: another XDG_RUNTIME_DIR or TMPDIR";
+    *why = folder + " is not a folder of this user alone (mode 0700)\n  try: another XDG_RUNTIME_DIR or TMPDIR";
     return false;
   }
   const Address address(folder, name);

@@ -176,8 +176,7 @@ def main(arguments: list[str]) -> int:
     theirs = dict(os.environ)
     os.environ.update(_OWN)
     if not Server(path, environ=theirs).run():
-        with contextlib.suppress(BrokenPipeError):  # the other helper serves the program already
-            os.write(1, b"\n")  # the pipe of the program that started this process: another helper serves it
+        os.write(1, b"\n")  # the pipe of the program that started this process: another helper serves it
     return 0
 
 

@@ -187,19 +187,18 @@ def run(
     remove = ["/bin/sh", "-c", 'read end; rm -f "$0"', name]
     with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True):
         # A program that hangs is ended by its terminal or its CI, and what it was refused is to be printed then.
-        early: list[int] = []
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, lambda number, _: early.append(number))
+        ended = (signal.SIGTERM, signal.SIGHUP)
+        signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends SIGINT to the program, too
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ended)
         try:
             environ = {**os.environ, **found, "WEFT_EXPLAIN": name}
-            program = subprocess.Popen(list(command), env=environ, close_fds=False)
+            program = os.posix_spawnp(command[0], list(command), environ, setsigmask=before)
         except OSError as reason:
             return _not_started(command[0], reason)
-        for number in (signal.SIGTERM, signal.SIGHUP):  # a terminal sends SIGINT to the program, too
-            signal.signal(number, lambda number, _: program.send_signal(number))
-        for heard in early:
-            program.send_signal(heard)
-        status = program.wait()
+        for number in ended:
+            signal.signal(number, lambda number, _: os.kill(program, number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     print(f"weft run: what was refused, and why:\n{text}" if text else "weft run: nothing was refused", file=sys.stderr)
     return status if status >= 0 else 128 - status
