@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -41,7 +42,10 @@ SegmentSet::Segment& SegmentSet::grow(size_t bytes, const Addresses& not_over) {
                                      std::to_string(kSegmentCountMax) + " segments are in use; free arrays first");
   }
   auto segment = std::make_unique<Segment>();
-  const size_t size = round_up(std::max(bytes, kSegmentBytes), kHugePage);
+  // Batch systems limit the address space (`ulimit -v`), in which the segments of peers have to fit, too.
+  rlimit room{};
+  (void)::getrlimit(RLIMIT_AS, &room);
+  const size_t size = round_up(std::max(bytes, std::min<size_t>(kSegmentBytes, room.rlim_cur / 32)), kHugePage);
   segment->fd = make_memfd("weft-segment", size + kGateBytes);
   seal_size(segment->fd.get());
   segment->mapping = Mapping::shared(segment->fd.get(), size + kGateBytes, true, "a segment");

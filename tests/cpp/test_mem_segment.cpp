@@ -1,10 +1,12 @@
 // tests/cpp/test_mem_segment.cpp: the allocator of shared segments: allocations never overlap, and freed memory can
 // always be allocated again.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/test/unit_test.hpp>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
@@ -242,6 +244,29 @@ std::byte* next_segment() {
   const Reserved probe(kSegmentBytes);
   return probe.at;
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which map more than any limit leaves
+struct Limited {
+  rlimit usual{};
+  explicit Limited(size_t room) {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    BOOST_REQUIRE(::getrlimit(RLIMIT_AS, &usual) == 0);
+    const rlimit few{pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) + room, usual.rlim_max};
+    BOOST_REQUIRE(::setrlimit(RLIMIT_AS, &few) == 0);
+  }
+  ~Limited() { (void)::setrlimit(RLIMIT_AS, &usual); }
+};
+
+BOOST_AUTO_TEST_CASE(test_segment_fits_a_limited_address_space) {
+  const Limited limited(size_t{4} << 30);
+  SegmentSet set;
+  std::byte* one = set.allocate(4096);
+  std::byte* large = set.allocate(size_t{1} << 30);
+  one[0] = large[(size_t{1} << 30) - 1] = std::byte{7};
+  BOOST_TEST(set.find(one, 4096)->segment != set.find(large, size_t{1} << 30)->segment);
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(test_segment_placed_allocation_avoids_its_new_segment) {
   for (const bool replace : {true, false}) {
