@@ -4,13 +4,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "base/status.hpp"
+#include "provider/objects.hpp"
 
 namespace weft::provider {
 
@@ -24,29 +25,21 @@ const char* explain_file() noexcept {
   return file != nullptr && *file != '\0' ? file : nullptr;
 }
 
-// By the numbers of libfabric's classes.
 const char* name_of_class(size_t fclass) noexcept {
-  static constexpr std::array<const char*, 19> kNames = {nullptr,
-                                                         "a fabric",
-                                                         "a domain",
-                                                         "an endpoint",
-                                                         "an endpoint",
-                                                         nullptr,
-                                                         nullptr,
-                                                         nullptr,
-                                                         nullptr,
-                                                         "a passive endpoint",
-                                                         nullptr,
-                                                         "an address vector",
-                                                         "a region",
-                                                         "an event queue",
-                                                         "a completion queue",
-                                                         "a counter",
-                                                         nullptr,
-                                                         nullptr,
-                                                         "a connection request"};
-  const char* const found = fclass < kNames.size() ? kNames[fclass] : nullptr;
-  return found != nullptr ? found : "no object of libfabric";
+  static constexpr std::pair<size_t, const char*> kNames[] = {{kClassFabric, "a fabric"},
+                                                              {kClassDomain, "a domain"},
+                                                              {kClassEp, "an endpoint"},
+                                                              {4, "an endpoint"},  // FI_CLASS_SEP
+                                                              {kClassPep, "a passive endpoint"},
+                                                              {kClassAv, "an address vector"},
+                                                              {kClassMr, "a region"},
+                                                              {kClassEq, "an event queue"},
+                                                              {kClassCq, "a completion queue"},
+                                                              {kClassCntr, "a counter"},
+                                                              {kClassRequest, "a connection request"}};
+  for (const auto& [number, name] : kNames)
+    if (number == fclass) return name;
+  return "no object of libfabric";
 }
 
 }  // namespace
