@@ -29,6 +29,7 @@ namespace weft::link {
 class Link;
 
 constexpr size_t kReasonsMax = 256;  // addresses for which a link remembers why it does not reach them
+constexpr size_t kAcceptsMax = 64;   // calls taken in a round: a flood must not keep the thread from open connections
 
 // The NIC's state for a peer, stored in the peer so that the NIC needs no lookup. The link only owns it.
 struct NicState {

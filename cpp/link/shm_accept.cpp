@@ -11,11 +11,9 @@
 
 namespace weft::link {
 
-constexpr size_t kShmAcceptsMax = 64;  // per round, as of tcp: processes of other users may call without a pause
-
 void ShmLink::accept_all(uint32_t listener_id) {
   mutex_.assert_held();
-  for (size_t accepted = 0; accepted < kShmAcceptsMax; ++accepted) {
+  for (size_t accepted = 0; accepted < kAcceptsMax; ++accepted) {
     const int listener = listeners_.at(listener_id).fd.get();
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {

@@ -15,9 +15,6 @@ namespace weft::link {
 
 namespace {
 
-constexpr size_t kAcceptsMax =
-    64;  // per round: a flood of calls must not keep the polling thread from open connections
-
 // True if the limits count the addresses as one caller: an IPv4 address, or an IPv6 /64 network, which one host may
 // own.
 bool same_origin(const wire::HostAddress& a, const wire::HostAddress& b) noexcept {

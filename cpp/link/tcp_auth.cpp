@@ -167,21 +167,8 @@ SessionKeys Handshake::keys() const {
 }
 
 const char* text_of(wire::TcpReject reason) noexcept {
-  switch (reason) {
-    case wire::TcpReject::none:
-      return "no reason";
-    case wire::TcpReject::version:
-      return "another version of Weft's tcp protocol";
-    case wire::TcpReject::secret:
-      return "the secrets differ: give both processes the same WEFT_SECRET";
-    case wire::TcpReject::malformed:
-      return "the message is no greeting of Weft";
-    case wire::TcpReject::busy:
-      return "no room for another connection";
-    case wire::TcpReject::crossed:
-      return "a call in the other direction is used";
-  }
-  return "an unknown reason";
+  const auto number = static_cast<size_t>(reason);  // from a peer
+  return number < std::size(wire::kTcpRejectChoices) ? wire::kTcpRejectChoices[number].text : "an unknown reason";
 }
 
 Status status_of(wire::TcpReject reason) noexcept {
