@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t kPrivateEach = 16;           // up to this number, every poll reads all private rings
 constexpr uint32_t kPrivateIdlePolls = 1024;  // above it, polls stop reading a ring after this many empty polls
-constexpr uint32_t kPrivateTurn = 64;         // frames taken from one private ring before the next ring
 constexpr time_t kAuditSeconds = 1;
 
 }  // namespace

@@ -31,6 +31,7 @@
 
 namespace weft::link {
 
+constexpr uint32_t kPrivateTurn = 64;                         // frames taken from one private ring before the next ring
 constexpr uint32_t kShmPeerMax = kSharedArea.producer_count;  // connections, and producer ids 1 .. 4095
 constexpr uint64_t kHandshakeNs = 30'000'000'000;             // then a target that does not answer has timed out
 constexpr size_t kShmPendingMax = 64;                         // callers without a greeting

@@ -14,6 +14,7 @@ namespace weft::link {
 void ShmLink::accept_all(uint32_t listener_id) {
   mutex_.assert_held();
   for (size_t accepted = 0; accepted < kAcceptsMax; ++accepted) {
+    if (!spare_fd_.valid()) spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     const int listener = listeners_.at(listener_id).fd.get();
     UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE) && spare_fd_.valid()) {

@@ -152,12 +152,24 @@ size_t ShmLink::poll_events(FrameSink& sink) {
   std::vector<Happened> happened;
   size_t n_events = 0;
   bool parts = false;
+  epoll_event events[64];
+  int n = 0;
+  std::vector<uint32_t> ended;
   const bool deaths = deaths_due();
   {
     const Guard lock(mutex_);
     drop_hung_up();
-    epoll_event events[64];
-    const int n = epoll_.wait(events, 64, 0);
+    n = epoll_.wait(events, 64, 0);
+    if (deaths) deaths_.store(false, std::memory_order_relaxed);
+    for (const auto& [id, conn] : conns_)
+      if (deaths && conn.peer && conn.peer->has_ended()) ended.push_back(id);
+  }
+  // What these peers have published comes before their end.
+  constexpr uint32_t kRounds = kPrivateArea.slot_count / kPrivateTurn;
+  for (uint32_t i = 0; i < kRounds && (n > 0 || deaths) && poll(sink, kSharedArea.slot_count) != 0; ++i) {
+  }
+  {
+    const Guard lock(mutex_);
     for (int i = 0; i < n; ++i) {
       const uint64_t name = events[i].data.u64;
       if (name == kNameAudit) {
@@ -171,15 +183,8 @@ size_t ShmLink::poll_events(FrameSink& sink) {
       }
       ++n_events;
     }
-    if (deaths) {
-      deaths_.store(false, std::memory_order_relaxed);
-      std::vector<uint32_t> ended;
-      for (const auto& [id, conn] : conns_) {
-        if (conn.peer && conn.peer->has_ended()) ended.push_back(id);
-      }
-      for (const uint32_t id : ended) drop_conn(id, Status::peer_gone);
-      n_events += ended.size();
-    }
+    for (const uint32_t id : ended) drop_conn(id, Status::peer_gone);
+    n_events += ended.size();
     {
       // Audit here too: a process that polls without pause never calls prepare_sleep().
       const Guard ring(shared_.inbox_mutex);

@@ -26,6 +26,7 @@ bool same_origin(const wire::HostAddress& a, const wire::HostAddress& b) noexcep
 void TcpLink::accept_all() {
   mutex_.assert_held();
   for (size_t accepted = 0; accepted < kAcceptsMax; ++accepted) {
+    if (!spare_fd_.valid()) spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     sockaddr_storage from;
     socklen_t length = sizeof(from);
     UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -36,7 +37,7 @@ void TcpLink::accept_all() {
       UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       const bool more = refused.valid();
       if (more) turn_away(refused.get(), wire::TcpReject::busy);
-      refused.reset();  // before the spare descriptor is opened, which has room only then
+      refused.reset();  // the spare descriptor has room again
       spare_fd_ = UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
       if (!more) return;
       ++statistics_.refused;

@@ -172,17 +172,11 @@ const char* text_of(wire::TcpReject reason) noexcept {
 }
 
 Status status_of(wire::TcpReject reason) noexcept {
-  switch (reason) {
-    case wire::TcpReject::crossed:
-    case wire::TcpReject::busy:
-      return Status::again;
-    case wire::TcpReject::secret:
-      return Status::secret;
-    case wire::TcpReject::version:
-      return Status::version;
-    default:
-      return Status::refused;
-  }
+#define WEFT_STATUS_OF(name, number, text, status) Status::status,
+  static constexpr Status kStatuses[] = {WEFT_TCP_REJECTS(WEFT_STATUS_OF)};
+#undef WEFT_STATUS_OF
+  const auto number = static_cast<size_t>(reason);
+  return number < std::size(kStatuses) ? kStatuses[number] : Status::refused;
 }
 
 }  // namespace weft::link

@@ -224,7 +224,8 @@ void Group::end_join(uint64_t value, uint16_t error) {
   state_ = State::joined;
   report(false);
   for (Edge& e : tiers_[1].edges) {
-    if (e.ended != Status::ok) lose(e.ended, e.member, &e);
+    if (e.ended != Status::ok) lose(e.ended, e.lost, &e);
+    if (!e.peer) lose(Status::no_endpoint, e.member, &e);
   }
 }
 
@@ -287,13 +288,16 @@ void Group::lose(Status status, uint32_t member, const Edge* teller, bool quiet)
   }
 }
 
-// Exchange: nothing more comes of a member, which has said so, or is lost. While the group is being joined, member 0
+// Nothing more comes of a neighbour, which is lost, or has said that `member` is. After this member's `up`, member 0
 // decides what becomes of the join.
 void Group::end(Edge& e, Status status, uint32_t member) noexcept {
-  if (e.ended == Status::ok) e.ended = status == Status::ok ? Status::protocol : status;
-  if (e.equal && joining()) return;
+  if (exchanges_ && e.ended == Status::ok) {
+    e.ended = status == Status::ok ? Status::protocol : status;
+    e.lost = member;
+  }
+  if (e.equal && joining() && tiers_[1].said) return;
   lose(status, member, &e);
-  settle();
+  if (exchanges_) settle();
 }
 
 std::string Group::describe_loss() const {
@@ -347,15 +351,11 @@ void Group::on_route(const Route& route, Status status) {
 }
 
 void Group::on_peer_down(const link::Peer& peer) {
-  for (Tier& tier : tiers_) {
-    for (Edge& e : tier.edges) {
+  for (size_t tier = exchanges_ ? 1 : 0; tier < tiers_.size(); ++tier) {  // those who exchange are all in tier 1
+    for (Edge& e : tiers_[tier].edges) {
       if (e.peer.get() != &peer && e.in != peer.number) continue;
-      if (exchanges_ && &tier == &tiers_[1]) {
-        end(e, peer.down_status(), e.member);  // several members may be in the process
-        continue;
-      }
-      lose(peer.down_status(), e.member);
-      return;
+      end(e, peer.down_status(), e.member);
+      if (!exchanges_) return;  // otherwise several members may be in the process
     }
   }
 }
@@ -364,6 +364,7 @@ void Group::on_peer_down(const link::Peer& peer) {
 
 void Group::send(const Edge& e, uint8_t tier, ReduceWhat what, const Said& said, std::span<const std::byte> payload,
                  Status status) noexcept {
+  assert(e.peer && "the neighbour has been found");
   wire::Frame f;
   f.kind = wire::FrameKind::reduce;
   f.status = static_cast<int32_t>(status);
@@ -471,16 +472,15 @@ void Group::on_frame(Edge& edge, const wire::Frame& frame, std::span<const std::
       if (state_ != State::agreed || body.tier != 1 || !of_parent || !tier.said) break;
       end_join(body.value, body.error);
       return;
-    case ReduceWhat::lost: {
-      const uint32_t member = body.value < count_ ? static_cast<uint32_t>(body.value) : e->member;
-      const auto status = static_cast<Status>(frame.status);
-      body.tier == 1 && exchanges_ ? end(*e, status, member) : lose(status, member, e);
+    case ReduceWhat::lost:
+      end(*e, static_cast<Status>(frame.status), body.value < count_ ? static_cast<uint32_t>(body.value) : e->member);
       return;
-    }
     case ReduceWhat::gone:
-      if (!joining() || e->fresh) {
-        lose(Status::no_endpoint, e->member, e);
+      // A child that has said `up` was there.
+      if (!joining() || e->fresh || (e->child && e->heard)) {
+        end(*e, Status::no_endpoint, e->member);
       } else {
+        if (std::exchange(e->heard, false)) --tier.heard;
         e->peer = nullptr;
         resolve(body.tier, *e, true);
       }

@@ -1,7 +1,7 @@
 // cpp/nic/group.hpp: a collective group: members that reduce their data together, arranged as a tree.
 //
 // Contributions go up the tree and the result comes down, one frame a hop (wire::Reduce), each sent without an answer.
-// Up to four members of a block need no tree: each sends its contribution to all others.
+// Two members, and up to four of one block, need no tree: each sends its contribution to all others.
 // Whichever thread makes progress combines them, so no application code runs. A member has eight slots: eight
 // reductions may be under way, and since every member starts the same sequence, a frame names its reduction by number.
 //
@@ -12,8 +12,8 @@
 //
 // A member that is lost (its process or endpoint ended, or it left) ends the group: its neighbours notice, and tell
 // theirs. Every reduction that has completed anywhere completes everywhere: a result is passed on before the news of a
-// loss, and members that exchange wait for what the others have sent. Only a process that ends between two of its sends
-// may part them. The domain's lock guards everything here. Design: docs/design/collectives.md.
+// loss, and members that exchange wait for what the others have sent. A process that ends before its frames have gone
+// out, or a connection that breaks, may part them. The domain's lock guards all. Design: docs/design/collectives.md.
 // Source: fi_collective(3); fi_cxi(7) "Collectives (accelerated)".
 #pragma once
 
@@ -137,6 +137,7 @@ class Group {
     uint32_t ep_index = 0, ep_generation = 0;
     uint32_t next = 0;          // child, or a member that exchanges: the next reduction to hear of
     Status ended = Status::ok;  // exchange: why nothing more comes of this member
+    uint32_t lost = 0;          // then: which member is lost
   };
   struct Tier {
     std::vector<Edge> edges;
@@ -199,7 +200,8 @@ class Group {
   [[nodiscard]] bool listens() const noexcept {
     return state_ != State::queued && (state_ != State::broken || done_ != posted_);
   }
-  // Of a member to a reduction. A member may be ahead by eight, and by another eight of those that a third has not met.
+  // Of a member to a reduction: at most 16 ahead of our completions, because the member is at most 8 ahead of our
+  // contributions, and those are at most 8 ahead of our completions.
   Partial& contribution_of(uint32_t member, uint32_t sequence) noexcept {
     assert(exchanges_ && member < count_ && "a member of a group that exchanges");
     return contributions_[size_t{sequence % (2 * kReductionsMax)} * count_ + member];

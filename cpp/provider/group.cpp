@@ -128,7 +128,7 @@ int group_close(ofi::Fid* fid) {
   if (g.forked()) return 0;  // the parent's
   return guarded(front_of(g), Subject::ep_ctrl, "fi_close", [&] {
     {
-      const Guard closing(g.joins->lock);
+      const Guard closing(*g.joins);
       if (g.ep != nullptr) {
         const Guard guard(g.ep->eq->lock);  // from here on no message starts the asker, or makes an event
         std::erase(g.ep->groups, &g);
@@ -303,7 +303,7 @@ void on_group(Eq& eq, Ep& ep, const nic::CmEvent& message) {
 
 void leave_failed_groups(Ep& ep) {
   if (ep.eq == nullptr) return;
-  const Guard closing(ep.joins->lock);
+  const Guard closing(*ep.joins);
   std::vector<Group*> left;
   {
     const Guard guard(ep.eq->lock);

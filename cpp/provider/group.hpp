@@ -35,7 +35,7 @@ struct Group : Object {
   Front front{};  // of the domain, which may be closed before the group of a failed join
   Domain* domain = nullptr;
   ofi::FidMc* fid = nullptr;
-  Ep* ep = nullptr;  // null: the join has failed, and the endpoint is closed; also under joins->lock
+  Ep* ep = nullptr;  // null: the join has failed, and the endpoint is closed; also under *joins
   std::shared_ptr<Joins> joins;
   AvSet* set = nullptr;
   std::shared_ptr<nic::Group> group;

@@ -25,18 +25,19 @@ const char* explain_file() noexcept {
   return file != nullptr && *file != '\0' ? file : nullptr;
 }
 
+constexpr std::pair<size_t, const char*> kNames[] = {{kClassFabric, "a fabric"},
+                                                     {kClassDomain, "a domain"},
+                                                     {kClassEp, "an endpoint"},
+                                                     {4, "an endpoint"},  // FI_CLASS_SEP
+                                                     {kClassPep, "a passive endpoint"},
+                                                     {kClassAv, "an address vector"},
+                                                     {kClassMr, "a region"},
+                                                     {kClassEq, "an event queue"},
+                                                     {kClassCq, "a completion queue"},
+                                                     {kClassCntr, "a counter"},
+                                                     {kClassRequest, "a connection request"}};
+
 const char* name_of_class(size_t fclass) noexcept {
-  static constexpr std::pair<size_t, const char*> kNames[] = {{kClassFabric, "a fabric"},
-                                                              {kClassDomain, "a domain"},
-                                                              {kClassEp, "an endpoint"},
-                                                              {4, "an endpoint"},  // FI_CLASS_SEP
-                                                              {kClassPep, "a passive endpoint"},
-                                                              {kClassAv, "an address vector"},
-                                                              {kClassMr, "a region"},
-                                                              {kClassEq, "an event queue"},
-                                                              {kClassCq, "a completion queue"},
-                                                              {kClassCntr, "a counter"},
-                                                              {kClassRequest, "a connection request"}};
   for (const auto& [number, name] : kNames)
     if (number == fclass) return name;
   return "no object of libfabric";

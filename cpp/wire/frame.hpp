@@ -126,7 +126,7 @@ struct Reduce {
   uint8_t tier;       // 0: the tree of the join; 1: the group's own
   uint32_t reserved;
 };
-// up, call, part: `value` is the sender's endpoint, slot in the upper half, generation in the lower.
+// up, call: `value` is the sender's endpoint, slot in the upper half, generation in the lower.
 enum class ReduceWhat : uint8_t {
   up = 1,       // the sender and the members below have joined; sequence: that of the parent's call
   call = 2,     // the sender has joined. To a child: say `up`. To others: call me. sequence: the sender's attempt, or 0

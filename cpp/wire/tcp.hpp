@@ -54,14 +54,15 @@ static_assert(sizeof(HostAddress) == 24);
 
 enum class GreetingType : uint8_t { hello = 1, challenge = 2, proof = 3, welcome = 4, reject = 5 };
 
-// malformed: also a greeting out of turn. crossed: of simultaneous connects the sender keeps its own.
-#define WEFT_TCP_REJECTS(X)                                                    \
-  X(none, 0, "no reason")                                                      \
-  X(version, 1, "another version of Weft's tcp protocol")                      \
-  X(secret, 2, "the secrets differ: give both processes the same WEFT_SECRET") \
-  X(malformed, 3, "the message is no greeting of Weft")                        \
-  X(busy, 4, "no room for another connection")                                 \
-  X(crossed, 5, "a call in the other direction is used")
+// The last column is what a connection ends with. malformed: also a greeting out of turn. crossed: of simultaneous
+// connects the sender keeps its own.
+#define WEFT_TCP_REJECTS(X)                                                            \
+  X(none, 0, "no reason", refused)                                                     \
+  X(version, 1, "another version of Weft's tcp protocol", version)                     \
+  X(secret, 2, "the secrets differ: give both processes the same WEFT_SECRET", secret) \
+  X(malformed, 3, "the message is no greeting of Weft", refused)                       \
+  X(busy, 4, "no room for another connection", again)                                  \
+  X(crossed, 5, "a call in the other direction is used", again)
 WEFT_ENUM(TcpReject, uint8_t, WEFT_TCP_REJECTS, "Why a caller is turned away.");
 using Bytes32 = std::array<std::byte, 32>;
 

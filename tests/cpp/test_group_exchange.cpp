@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(test_a_broken_group_that_waits_may_be_closed) {
 }
 
 BOOST_AUTO_TEST_CASE(test_a_member_that_leaves_after_the_join_does_not_fail_the_join) {
-  // The member's word overtakes that of member 0.
+  // Member 1's `lost` arrives before member 0's `joined`.
   Members m(3, Over::shm);
   agree(m);
   forge(m, 1, 2, wire::ReduceWhat::lost);
@@ -154,6 +154,39 @@ BOOST_AUTO_TEST_CASE(test_a_join_ends_when_the_members_have_found_each_other) {
     BOOST_TEST((state(0) == GroupState::agreed && state(i) == GroupState::agreed), m.states());
   }
   BOOST_REQUIRE(m.await([&] { return m.all_are(GroupState::joined); }));
+}
+
+BOOST_AUTO_TEST_CASE(test_a_member_that_is_lost_before_its_word_fails_the_join) {
+  // Member 2 has not said `up`, because member 1 has not called it: nobody else waits for the two.
+  Members m(3, Over::shm);
+  m.join_all();  // they know each other now
+  for (const auto& group : m.groups) group->close();
+  for (int n = 0; n < 500; ++n) m.progress();
+  for (uint32_t i = 0; i < 3; ++i) m.join(i);
+  const auto state = [&](uint32_t i) { return m.groups[i]->look().state; };
+  uint32_t next = 0;
+  BOOST_REQUIRE(poll_until([&] { return state(0) == GroupState::agreed; }, [&] { m.sides[next++ % 3]->progress(); }));
+  BOOST_REQUIRE(poll_until([&] { return state(2) == GroupState::agreed; }, [&] { m.sides[2]->progress(); }));
+  forge(m, 1, 2, wire::ReduceWhat::lost);
+  const bool failed = m.await([&] { return m.all_are(GroupState::broken); });
+  BOOST_TEST(failed, m.states());
+}
+
+BOOST_AUTO_TEST_CASE(test_an_endpoint_that_is_gone_does_not_join) {
+  // The answer to a call of member 2, which looks for the endpoint again, and gets no answer before the join ends.
+  Members m(3, Over::tcp);
+  agree(m);
+  forge(m, 1, 2, wire::ReduceWhat::gone);
+  const auto only_others = [&] {
+    m.sides[0]->progress();
+    m.sides[2]->progress();
+  };
+  for (int n = 0; n < 200; ++n) only_others();
+  m.groups[0]->supply(0, 0, 0);
+  BOOST_TEST(poll_until([&] { return m.groups[2]->look().state == GroupState::broken; }, only_others), m.states());
+  BOOST_TEST(m.groups[2]->look().lost == 1u);
+  BOOST_TEST(m.groups[2]->post(barrier()) == ReduceRefusal::none);
+  BOOST_TEST(m.next(2).error != 0);
 }
 
 BOOST_AUTO_TEST_CASE(test_members_find_an_endpoint_that_has_taken_anothers_place) {

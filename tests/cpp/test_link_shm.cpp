@@ -413,6 +413,43 @@ BOOST_AUTO_TEST_CASE(test_connect_queued_at_a_closing_endpoint_is_no_endpoint) {
 }
 
 /// Frames wait for a stopped peer, but not so many that other peers must wait.
+BOOST_AUTO_TEST_CASE(test_shm_frames_of_a_peer_come_before_its_end) {
+  // The peer publishes and ends after this NIC has read its rings and before it looks at its sockets.
+  struct Order : link::FrameSink {
+    void on_frame(const std::shared_ptr<link::Peer>&, const wire::Frame&, std::span<const std::byte>) override {
+      frames += downs == 0;
+    }
+    void on_resolved(const std::shared_ptr<void>&, Status, const std::shared_ptr<link::Peer>&, uint32_t,
+                     uint32_t) override {}
+    void on_peer_down(const std::shared_ptr<link::Peer>&) override { ++downs; }
+    uint32_t frames = 0, downs = 0;
+  };
+  for (const Path path : {Path::cma, Path::strict}) {
+    BOOST_TEST_CONTEXT("path " << path) {
+      Pair pair(pair_of(path, true));
+      const uint64_t word = 5;
+      BOOST_TEST(pair.write(&word, 8, 0).error == 0);  // they are connected
+      wire::Frame f;
+      f.kind = wire::FrameKind::reduce;
+      f.reduce = {};
+      f.reduce.what = static_cast<uint8_t>(wire::ReduceWhat::lost);
+      constexpr uint32_t kSent = 100;  // more than one turn of a private ring
+      for (link::Link* l : pair.a->nic().links()) {
+        for (const auto& peer : l->peers()) {
+          for (uint32_t i = 0; i < kSent && !peer->same_process; ++i) BOOST_TEST(l->submit(*peer, f, {}) == Status::ok);
+        }
+      }
+      pair.a.reset();
+      Order order;
+      const auto look = [&] {
+        for (link::Link* l : pair.b->nic().links()) (void)l->poll_events(order);
+      };
+      BOOST_REQUIRE(poll_until([&] { return order.downs != 0; }, look));
+      BOOST_TEST(order.frames >= kSent);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(test_shm_stopped_peer_leaves_staging_memory_to_others) {
   SideConfig config = manual_side();
   config.host.shm.strict = true;

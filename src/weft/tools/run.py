@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ._program import not_started, run_to_end
 from ._text import UsageError, parse_number
 
 
@@ -177,34 +178,19 @@ def run(
     if not command:
         raise UsageError("run: no program\n  try: weft run -- fi_info -p cxi")
     if not explain:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the program does not
+            signal.signal(number, signal.SIG_DFL)
         try:
             os.execvpe(command[0], list(command), {**os.environ, **found})
         except OSError as reason:
-            return _not_started(command[0], reason)
+            _end_job()
+            return not_started(command[0], reason)
     handle, name = tempfile.mkstemp(prefix="weft-explain-")
     os.close(handle)
-    # This process may be killed, so another removes the file: a shell, whose input ends with this process.
+    # A shell removes the file: its standard input ends when this process ends, even by SIGKILL.
     remove = ["/bin/sh", "-c", 'read end; rm -f "$0"', name]
     with subprocess.Popen(remove, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True):
-        # A program that hangs is ended by its terminal or its CI, and what it was refused is to be printed then.
-        ended = (signal.SIGTERM, signal.SIGHUP)
-        signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends SIGINT to the program, too
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ended)
-        try:
-            environ = {**os.environ, **found, "WEFT_EXPLAIN": name}
-            program = os.posix_spawnp(command[0], list(command), environ, setsigmask=before)
-        except OSError as reason:
-            return _not_started(command[0], reason)
-        for number in ended:
-            signal.signal(number, lambda number, _: os.kill(program, number))
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+        status = run_to_end(command, {**os.environ, **found, "WEFT_EXPLAIN": name}, close_fds=False)
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     print(f"weft run: what was refused, and why:\n{text}" if text else "weft run: nothing was refused", file=sys.stderr)
-    return status if status >= 0 else 128 - status
-
-
-def _not_started(program: str, reason: OSError) -> int:
-    print(f"weft: {program}: {reason.strerror}", file=sys.stderr)
-    _end_job()
-    return 127 if isinstance(reason, FileNotFoundError) else 126
+    return status

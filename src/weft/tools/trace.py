@@ -9,20 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from ..observe import records, timeline
+from ._program import run_to_end
 from ._text import UsageError
 
 RECORDS_MIN, RECORDS_MAX = 64, 1 << 26
 FREE_SHARE = 4  # a folder in memory is used if the trace of one process takes at most a fourth of it
-NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 
 def trace(out: Path, command: Sequence[str], record_count: int) -> int:
@@ -35,7 +32,8 @@ def trace(out: Path, command: Sequence[str], record_count: int) -> int:
         raise UsageError(f"{out}: {reason.strerror}") from None
     folder = Path(tempfile.mkdtemp(prefix="weft-trace-", dir=_place(record_count)))
     try:
-        status = _run(command, {"WEFT_TRACE": str(folder), "WEFT_TRACE_RECORDS": str(record_count)})
+        more = {"WEFT_TRACE": str(folder), "WEFT_TRACE_RECORDS": str(record_count)}
+        status = run_to_end(command, {**os.environ, **more})
         _write(out, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -50,39 +48,6 @@ def _place(record_count: int) -> str | None:
             if folder and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= FREE_SHARE * bytes_needed:
                 return folder
     return None
-
-
-def _run(command: Sequence[str], more: dict[str, str]) -> int:
-    """Run the program to its end, passing signals on; its exit status as a shell has it."""
-    try:
-        process = subprocess.Popen(list(command), env={**os.environ, **more})
-    except OSError as reason:
-        print(f"weft: {command[0]}: {reason.strerror}", file=sys.stderr)
-        return NOT_FOUND if isinstance(reason, FileNotFoundError) else NOT_EXECUTABLE
-    with _passing_signals(process):
-        status = process.wait()
-    return 128 - status if status < 0 else status
-
-
-@contextlib.contextmanager
-def _passing_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """A terminal sends Ctrl-C to the program, too: this process only waits for the program's end."""
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, _ignore if sys.stdin.isatty() else pass_on)}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        before[number] = signal.signal(number, pass_on)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    pass
 
 
 def _write(out: Path, folder: Path) -> None:
