@@ -21,7 +21,7 @@ namespace lock_rank {
 
 // ---- the library for C programs: under no lock of the NIC ----
 // The end of an endpoint, and of its groups.
-inline constexpr LockRank kProviderJoins{1, "provider::Joins::lock"};
+inline constexpr LockRank kProviderJoins{1, "provider::Joins"};
 // The NIC of the process, which is made under it.
 inline constexpr LockRank kProviderNic{2, "provider: g_nic_lock"};
 // The peers of a vector with authorization keys, which the helper's vector has as well; held while the helper is asked.

@@ -243,7 +243,7 @@ struct Mr : Object {
 struct Group;  // provider/group.hpp
 
 // What an endpoint shares with its groups: that of a failed join may be closed beside the endpoint, or after it.
-using Joins = RankedMutex<lock_rank::kProviderJoins>;
+struct Joins : RankedMutex<lock_rank::kProviderJoins> {};
 
 // An endpoint, or an alias: the same endpoint of the NIC, with default flags and a lane of its own.
 struct Ep : Object {

@@ -177,7 +177,11 @@ BOOST_AUTO_TEST_CASE(test_engine_sleeps_again_when_the_last_watch_has_ended) {
     BOOST_TEST(answer_of(canceled).value == 1U);
     const uint64_t before = wakes_of(*pair.b);
     constexpr auto kALittle = std::chrono::milliseconds(200);
-    BOOST_TEST(!poll_until([&] { return wakes_of(*pair.b) > before + 8; }, [] {}, kALittle));
+    const auto begun = std::chrono::steady_clock::now();
+    (void)poll_until([&] { return false; }, [] {}, kALittle);
+    // A busy machine takes longer. A watch looks 12 times in each of these.
+    const auto times = (std::chrono::steady_clock::now() - begun) / kALittle + 1;
+    BOOST_TEST(wakes_of(*pair.b) <= before + 8 * static_cast<uint64_t>(times));
   });
 }
 
