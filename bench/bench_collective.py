@@ -21,7 +21,7 @@ import weft
 from common import Row, mpi_of, publish
 from weft import fi
 
-COUNTS = (2, 4, 8, 16)
+COUNTS = (2, 3, 4, 8, 16)
 CALLED = {"barrier": "barrier", "allreduce": "allreduce of 8 B", "array": "weft.Group: allreduce of 1 MiB"}
 CALLS, BATCHES, ROUNDS = 100, 20, 2
 WARM = 3000  # calls: for some milliseconds after a sleeping wait (the join) the engines still compete for the cores

@@ -161,8 +161,8 @@ size_t ShmLink::poll_events(FrameSink& sink) {
     drop_hung_up();
     n = epoll_.wait(events, 64, 0);
     if (deaths) deaths_.store(false, std::memory_order_relaxed);
-    for (const auto& [id, conn] : conns_)
-      if (deaths && conn.peer && conn.peer->has_ended()) ended.push_back(id);
+    for (auto it = conns_.begin(); deaths && it != conns_.end(); ++it)
+      if (it->second.peer && it->second.peer->has_ended()) ended.push_back(it->first);
   }
   // What these peers have published comes before their end.
   constexpr uint32_t kRounds = kPrivateArea.slot_count / kPrivateTurn;
